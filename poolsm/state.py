@@ -1,0 +1,420 @@
+"""The core's private, mutable state: what the log has told us so far.
+
+Everything here is plain data (a log snapshot is its JSON) plus indices that are rebuilt from
+it. Whoever changes a VM's or a pool's standing does it through the few methods at the end,
+which keep the indices and counters right: cost then follows change, not size (C7).
+
+Times are *fleet time*: the runner's clock less all recorded clock steps, so that a step
+moves every deadline along (C12). :attr:`State.skew_ms` leads back to the wall clock.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from attrs import Factory, define, field, frozen
+
+from poolsm.assignment import ASSIGNMENT_TABLE, WAITING
+from poolsm.calendar import ZoneRules
+from poolsm.commands import UserDataRef
+from poolsm.pool import CLOSED, POOL_ACTIVE
+from poolsm.records import FlavorRecord, ImageRecord, NetworkRecord, ServerRecord
+from poolsm.spec import PoolKey, PoolSpec, RunnerSettings, SecretRef
+from poolsm.vm import BUILD, DELETING, NOT_CAPACITY, PENDING, TABLE
+
+STATE_VERSION = 1  # of log snapshots; one of another version is not used
+
+ALL_SHORT = PoolKey("", "")  # in the heap: every pool below what it wants
+
+# who attributed a VM
+BY_ASSIGNMENT = "assignment"  # we granted a request
+BY_TRANSFER = "transfer"  # we drew it from a warm pool
+BY_METADATA = "metadata"  # its metadata said so
+UNPROVEN = "unproven"  # its metadata does not say; until an operator releases it (R11)
+
+# who is behind a power state (R9)
+BY_SCHEDULE = "schedule"
+BY_USER = "user"
+BY_UNKNOWN = "unknown"
+
+
+@frozen
+class Attribution:
+    """Whose a VM is; no automatic rule but the schedule touches it then (R15)."""
+
+    claimant: str
+    by: str
+    request_id: str = ""
+
+
+@define
+class Op:
+    """A command on its way: issued, not yet ended.
+
+    ``dispatched_ms`` is None until it was about to be sent; ``unknown`` once its answer
+    turned out to prove nothing.
+    """
+
+    command_id: str
+    kind: str
+    pool: PoolKey
+    vm: str
+    planned_ms: int
+    dispatched_ms: int | None = None
+    unknown: bool = False
+
+
+@define
+class Vm:
+    """One VM of ours. ``key`` is its create command's id, or the server id of an adopted one."""
+
+    key: str
+    pool: PoolKey
+    state: str
+    since_ms: int
+    name: str
+    server_id: str = ""
+    record: ServerRecord | None = None  # the last one that may speak about it, as it was
+    metadata: dict[str, str] = Factory(dict)  # the last known, when the record has none
+    created: str = ""  # Nova's timestamp; orders VMs by age once known
+    # what it was built from, known if we built it
+    image_id: str = ""
+    flavor_id: str = ""
+    networks: tuple[str, ...] | None = None
+    key_name: str | None = None
+    user_data: UserDataRef | None = None
+    # under way
+    op: str = ""  # id of the command in flight
+    booting: bool = False  # created or transferred by us, not yet ACTIVE or failed
+    boot_deadline_ms: int = 0
+    last_answer_ms: int = 0  # start of the last call about it that was answered
+    absences: int = 0  # complete listings in a row without it
+    condemned: str = ""  # why it is to be deleted whatever its pool's size
+    leaving: bool = False  # a deletion is decided: no capacity any more
+    delete_after_ms: int = 0  # not deleted again before
+    delete_attempts: int = 0
+    power_after_ms: int = 0  # not stopped or started again before
+    power_attempts: int = 0
+    power_cause: str = BY_UNKNOWN
+    attribution: Attribution | None = None
+    wanted: dict[str, str] = Factory(dict)  # metadata written but not yet observed
+    wanted_name: str = ""
+    drawn_from: PoolKey | None = None  # the warm pool, until the claim is observed
+    tag_after_ms: int = 0
+    proofs: int = 0  # lookups that answered 404 while it was missing
+    proof_after_ms: int = 0
+
+    @property
+    def age_key(self) -> tuple[str, int, str]:
+        """Orders VMs from oldest to newest, the same on every machine."""
+        return (self.created or "~", self.since_ms, self.key)
+
+
+@frozen
+class Condition:
+    """One thing to know about a pool or fleet: machine-readable reason, human message."""
+
+    reason: str
+    message: str
+    since_ms: int
+
+
+@define
+class Pool:
+    """One pool: its spec, what holds it back, and the indices over its members."""
+
+    spec: PoolSpec
+    origin: str
+    state: str = POOL_ACTIVE
+    include_assigned: bool = False
+    failures: int = 0  # ended failures since the last ACTIVE
+    backoff_until_ms: int = 0
+    breaker: str = CLOSED
+    breaker_until_ms: int = 0
+    invalid: str = ""  # why the spec can never succeed
+    invalid_target: str = ""  # what it had resolved to
+    image_retry: str = ""  # "", "asked" (FetchImage in flight), "done" (one more try)
+    second_manager: str = ""
+    conditions: dict[str, Condition] = Factory(dict)
+    day_wake_ms: int = 0  # when its change of day is next looked at
+    # rebuilt from the VMs
+    members: dict[str, set[str]] = field(factory=dict, eq=False)  # state -> VM keys
+    leaving: set[str] = field(factory=set, eq=False)
+    flying: set[str] = field(factory=set, eq=False)  # VMs with a command in flight
+    booting: set[str] = field(factory=set, eq=False)
+    deleting_or_condemned: set[str] = field(factory=set, eq=False)
+    tagging: set[str] = field(factory=set, eq=False)
+    disputed: dict[str, str] = field(factory=dict)  # VM key -> how its metadata differs
+    blank: set[str] = field(factory=set)  # VM keys whose record carries no metadata
+
+    @property
+    def key(self) -> PoolKey:
+        """The pool's identity."""
+        return self.spec.key
+
+    @property
+    def owned(self) -> int:
+        """Every server of the pool not proven gone, and every one decided."""
+        return sum(map(len, self.members.values()))
+
+    @property
+    def capacity(self) -> int:
+        """Owned without ERROR, missing, deleting, and those whose deletion is decided."""
+        lost = sum(len(self.members.get(state, ())) for state in NOT_CAPACITY)
+        return self.owned - lost - len(self.leaving)
+
+    @property
+    def pending_jobs(self) -> int:
+        """Creations and transfers not yet ACTIVE or failed (R2)."""
+        return len(self.booting)
+
+    def count(self, state: str) -> int:
+        """VMs in one state."""
+        return len(self.members.get(state, ()))
+
+
+@define
+class Assignment:
+    """One request for a VM, and its answer (R16)."""
+
+    request_id: str
+    pool: PoolKey
+    claimant: str
+    deadline_ms: int
+    requested_ms: int
+    state: str = WAITING
+    vm: str = ""
+    server_id: str = ""
+    message: str = ""
+    ended_ms: int = 0
+
+    def move(self, trigger: str, message: str, now_ms: int) -> None:
+        """Follow the table."""
+        self.state = ASSIGNMENT_TABLE[self.state, trigger]
+        self.message = message
+        self.ended_ms = now_ms
+
+
+@define
+class QuotaPause:
+    """Creation with one flavor is paused at a quota; one probe per step (R6)."""
+
+    until_ms: int
+    step: int
+    message: str
+    probe: str = ""  # VM key of the probe
+
+
+@define
+class Loss:
+    """Servers lost all at once: nothing is created or destroyed until it is understood (R10)."""
+
+    since_ms: int
+    lost: dict[str, int]  # VM key -> 404 answers
+    witness: str = ""  # server id that answered 200 meanwhile
+    witness_after_ms: int = 0
+
+
+@frozen
+class Config:
+    """A named config: a user-data part."""
+
+    user_id: str
+    name: str
+    data: SecretRef
+    order: int
+
+
+@frozen
+class Tombstone:
+    """A VM that is gone. ``final`` when we deleted it or saw it DELETED (I5)."""
+
+    server_id: str
+    final: bool
+    at_ms: int
+
+
+@define
+class Watch:
+    """What quiet events move, and nothing else moves silently (C9)."""
+
+    now_ms: int = 0
+    listing_started_ms: int = 0  # of the last complete listing
+
+
+@define
+class State:
+    """The whole fold."""
+
+    log_id: str = ""
+    fleet_id: str = ""
+    epoch: str = ""
+    position: int = 0
+    issued: int = 0  # commands of the event being handled
+    skew_ms: int = 0
+    settings: RunnerSettings = Factory(RunnerSettings)
+    watch: Watch = Factory(Watch)
+    epoch_started_ms: int = 0
+    adopting: bool = True  # until the first complete listing of this epoch (R11)
+    guard_listings: int = 0  # fresh complete listings to wait for after a clock step
+    listing_error: str = ""
+    zones: dict[str, ZoneRules] = Factory(dict)
+    images: dict[str, dict[str, ImageRecord]] = Factory(dict)  # by project
+    images_started_ms: dict[str, int] = Factory(dict)
+    flavors: dict[str, FlavorRecord] = Factory(dict)
+    networks: dict[str, NetworkRecord] = Factory(dict)
+    catalogs_listed: set[str] = Factory(set)
+    configs: dict[str, Config] = Factory(dict)
+    config_order: int = 0
+    pools: dict[PoolKey, Pool] = Factory(dict)
+    vms: dict[str, Vm] = Factory(dict)
+    ops: dict[str, Op] = Factory(dict)
+    strays: dict[str, ServerRecord] = Factory(dict)  # servers tagged for undeclared pools
+    unreadable: dict[str, ServerRecord] = Factory(dict)  # records that may be ours or not
+    tombstones: dict[str, Tombstone] = Factory(dict)
+    removed: dict[PoolKey, PoolSpec] = Factory(dict)
+    assignments: dict[str, Assignment] = Factory(dict)
+    quotas: dict[str, QuotaPause] = Factory(dict)  # by flavor id
+    creation_pause_until_ms: int = 0  # the project's Retry-After
+    creation_pause_text: str = ""
+    rotation: PoolKey | None = None  # the pool served last (fairness)
+    loss: Loss | None = None
+    dirty: set[PoolKey] = Factory(set)
+    short: set[PoolKey] = Factory(set)  # pools below what they want
+    heap: list[tuple[int, PoolKey]] = Factory(list)  # when to look at which pool again
+    # rebuilt
+    by_server: dict[str, str] = field(factory=dict, eq=False)
+    by_name: dict[str, str] = field(factory=dict, eq=False)  # of VMs not yet seen
+    creations: set[str] = field(factory=set, eq=False)  # VM keys of creations under way
+    waiting: dict[str, None] = field(factory=dict, eq=False)  # waiting request ids, in order
+
+    @property
+    def now_ms(self) -> int:
+        """Fleet time of the event being handled."""
+        return self.watch.now_ms
+
+    def pool_vms(self, pool: Pool, *states: str) -> list[Vm]:
+        """A pool's VMs in the given states, oldest first."""
+        found = [self.vms[key] for state in states for key in pool.members.get(state, ())]
+        found.sort(key=lambda vm: vm.age_key)
+        return found
+
+    def all_vms(self, pool: Pool) -> list[Vm]:
+        """All of a pool's VMs, oldest first."""
+        return self.pool_vms(pool, *sorted(pool.members))
+
+    def named(self, pool: Pool, keys: set[str]) -> list[Vm]:
+        """VMs of one of a pool's indices, oldest first."""
+        return sorted((self.vms[key] for key in keys), key=lambda vm: vm.age_key)
+
+    # --- the only ways to change a VM's or pool's standing ---------------------------------
+
+    def wake(self, key: PoolKey) -> None:
+        """Have the rules look at a pool at the next tick."""
+        if key in self.pools:
+            self.dirty.add(key)
+
+    def wake_short(self) -> None:
+        """Something that pools may be waiting for has changed for all of them."""
+        self.dirty |= self.short
+
+    def wake_at(self, key: PoolKey, at_ms: int) -> None:
+        """Have the rules look at a pool (or all short ones) at this instant, too.
+
+        Whoever sets an instant that a rule compares with the time calls this beside it.
+        """
+        heappush(self.heap, (at_ms, key))
+
+    def due(self) -> None:
+        """Wake the pools whose instants have come."""
+        while self.heap and self.heap[0][0] <= self.now_ms:
+            key = heappop(self.heap)[1]
+            if key == ALL_SHORT:
+                self.wake_short()
+            else:
+                self.wake(key)
+
+    def enlist(self, vm: Vm) -> None:
+        """Take a new VM into its pool and all indices."""
+        self.vms[vm.key] = vm
+        if vm.server_id:
+            self.by_server[vm.server_id] = vm.key
+        else:
+            self.by_name[vm.name] = vm.key
+        self.index(vm)
+
+    def index(self, vm: Vm) -> None:
+        """Bring a VM's entries in its pool's indices up to date, and wake the pool."""
+        pool = self.pools[vm.pool]
+        pool.members.setdefault(vm.state, set()).add(vm.key)
+        for keys, holds in (
+            (pool.leaving, vm.leaving and vm.state not in NOT_CAPACITY),
+            (pool.flying, bool(vm.op)),
+            (pool.booting, vm.booting),
+            (pool.deleting_or_condemned, bool(vm.condemned) or vm.state == DELETING),
+            (pool.tagging, bool(vm.wanted or vm.wanted_name)),
+            (self.creations, vm.booting and vm.drawn_from is None and vm.state in _UNBORN),
+        ):
+            if holds:
+                keys.add(vm.key)
+            else:
+                keys.discard(vm.key)
+        self.wake(vm.pool)
+
+    def unindex(self, vm: Vm) -> None:
+        """Take a VM out of its pool's indices, before it moves or goes."""
+        pool = self.pools[vm.pool]
+        pool.members[vm.state].discard(vm.key)
+        for keys in (
+            pool.leaving,
+            pool.flying,
+            pool.booting,
+            pool.deleting_or_condemned,
+            pool.tagging,
+            pool.blank,
+            self.creations,
+        ):
+            keys.discard(vm.key)
+        pool.disputed.pop(vm.key, None)
+        self.wake(vm.pool)
+
+    def move_vm(self, vm: Vm, trigger: str) -> str | None:
+        """Follow the VM table; the new state, or None where the table has no row."""
+        dest = TABLE.get((vm.state, trigger))
+        if dest is not None and dest != vm.state:
+            self.pools[vm.pool].members[vm.state].discard(vm.key)
+            vm.state = dest
+            self.index(vm)
+        return dest
+
+    def drop_vm(self, vm: Vm, *, final: bool) -> None:
+        """Forget a VM that is proven gone, keeping its id as a tombstone."""
+        self.unindex(vm)
+        del self.vms[vm.key]
+        self.by_server.pop(vm.server_id, None)
+        self.by_name.pop(vm.name, None)
+        self.ops.pop(vm.op, None)
+        if vm.server_id:
+            self.bury(vm.server_id, final=final)
+
+    def bury(self, server_id: str, *, final: bool) -> None:
+        """Keep a tombstone for a day: no listing is stale for longer."""
+        horizon = self.now_ms - _TOMBSTONE_MS
+        for old in [t for t in self.tombstones.values() if t.at_ms < horizon]:
+            del self.tombstones[old.server_id]
+        self.tombstones[server_id] = Tombstone(server_id, final, self.now_ms)
+
+    def rebuild_indices(self) -> None:
+        """After a snapshot was loaded."""
+        dirty = set(self.dirty)
+        for vm in self.vms.values():
+            self.enlist(vm)
+        self.dirty = dirty
+        self.waiting = {
+            a.request_id: None for a in self.assignments.values() if a.state == WAITING
+        }
+
+
+_UNBORN = (PENDING, BUILD)
+_TOMBSTONE_MS = 86_400_000
+

@@ -1,0 +1,1 @@
+"""Thin runners around :mod:`poolsm`: they observe, append and carry out; they decide nothing."""
