@@ -2,8 +2,9 @@
 
 A process id alone names nothing for sure: it is given out again. Each record therefore
 holds the process id, its start tick and the boot it was seen in, and no signal is sent
-to a process that does not match all three. What a service leaves behind (RabbitMQ's
-helpers, say) is found by a mark in its environment that names this lab's directory.
+to a process that does not match all three. The children of a service are those in its
+session, noted while the service still lives; what is left of a service that ended by
+itself is found by a mark in its environment that names this lab's directory.
 """
 
 import json
@@ -169,12 +170,9 @@ class Processes:
         """(processes, proportional memory in KiB) of a service with its children."""
         leader = self.seen(name)
         count = size = 0
-        for pid in _pids():
-            fields = _stat(pid)
-            if leader is None or fields is None or int(fields[3]) != leader.pid:
-                continue
+        for one in [] if leader is None else _session(leader):
             with suppress(OSError):
-                rollup = (PROC / str(pid) / "smaps_rollup").read_text()
+                rollup = (PROC / str(one.pid) / "smaps_rollup").read_text()
                 found = re.search(r"^Pss:\s+(\d+)", rollup, re.MULTILINE)
                 count, size = count + 1, size + (int(found[1]) if found else 0)
         return count, size
@@ -212,11 +210,13 @@ class Processes:
             if process.poll() is None:
                 process.kill()
         names = self.names()[::-1]
-        quick = [name for name in names if name not in SLOW_TO_END]
-        slow = [name for name in names if name in SLOW_TO_END]
-        ended = self._end([s for n in quick if (s := self.seen(n))], PATIENCE)
-        ended += self._end([s for n in slow if (s := self.seen(n))], LONG_PATIENCE)
-        ended += self._end(self._marked(), PATIENCE)
+        leaders = {name: seen for name in names if (seen := self.seen(name))}
+        families = {name: _session(leader) for name, leader in leaders.items()}
+        quick = [leader for name, leader in leaders.items() if name not in SLOW_TO_END]
+        slow = [leader for name, leader in leaders.items() if name in SLOW_TO_END]
+        ended = self._end(quick, PATIENCE) + self._end(slow, LONG_PATIENCE)
+        left = [one for family in families.values() for one in family if one.alive()]
+        ended += self._end([*left, *self._marked()], PATIENCE)
         for name in names:
             (self.records / f"{name}.json").unlink(missing_ok=True)
         return ended
@@ -250,6 +250,16 @@ class Processes:
 
 def _pids() -> list[int]:
     return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
+
+
+def _session(leader: Seen) -> list[Seen]:
+    """The process and its descendants that stayed in its session."""
+    found = []
+    for pid in _pids():
+        fields = _stat(pid)
+        if fields is not None and int(fields[3]) == leader.pid and fields[0] not in "ZX":
+            found.append(Seen(pid, int(fields[19])))
+    return found
 
 
 def _alive_after_reaping(one: Seen) -> bool:
