@@ -4,6 +4,7 @@ import json
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from typing import Any
 
 from tests.lab.openstack.settings import PASSWORD, Lab
 
@@ -20,15 +21,23 @@ class Answer:
     headers: dict[str, str]
     body: bytes
 
-    def json(self) -> dict[str, object]:
+    def json(self) -> dict[str, Any]:
         value = json.loads(self.body)
         assert isinstance(value, dict)
         return value
 
 
-def ask(url: str, token: str = "", body: object = None, method: str | None = None) -> Answer:
+def ask(
+    url: str,
+    token: str = "",
+    body: object = None,
+    method: str | None = None,
+    *,
+    microversion: str = MICROVERSION,
+    accept: str = "application/json",
+) -> Answer:
     """One request; no status is an exception."""
-    headers = {"Accept": "application/json", "OpenStack-API-Version": MICROVERSION}
+    headers = {"Accept": accept, "OpenStack-API-Version": microversion}
     data = None
     if token:
         headers["X-Auth-Token"] = token
