@@ -30,7 +30,7 @@ _COMMAND_DECODERS = {kind.__name__: msgspec.json.Decoder(kind) for kind in COMMA
 
 def _runner_started_1_to_2(old: Json) -> Json:
     """Version 1 (before the first release) had the settings beside the other fields."""
-    own = {key: old[key] for key in ("at_ms", "epoch", "version") if key in old}
+    own: Json = {key: old[key] for key in ("at_ms", "epoch", "version") if key in old}
     return {**own, "settings": {key: old[key] for key in old if key not in own}}
 
 

@@ -1,0 +1,292 @@
+"""Appending: one task owns the one connection that writes, and commits whatever is queued.
+
+Two tasks on one connection would share a transaction, and the rollback of one would take the
+other's rows along. So callers only queue, and the writer task puts everything that is queued
+into one transaction (group commit): the more callers wait, the cheaper each becomes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import aiosqlite
+from attrs import define, field
+
+from poolsm.entries import Entry
+from poolsm.spec import SecretRef
+from poolsm_runners.log import schema
+from poolsm_runners.log.lock import FileLock
+from poolsm_runners.log.port import (
+    LogHeader,
+    LogMisuseError,
+    LogWriteError,
+    Snapshot,
+    StoredEntry,
+)
+from poolsm_runners.log.reader import SqliteReader
+from poolsm_runners.log.rows import store
+
+QUEUE_LIMIT = 10_000  # entries and secrets that may wait; a larger batch waits until it is alone
+
+
+@define(eq=False)
+class _Job:
+    """What one caller waits for."""
+
+    done: asyncio.Future[None]
+    entries: Sequence[StoredEntry] = ()
+    secret: tuple[str, str] | None = None
+    snapshot: Snapshot | None = None
+
+    @property
+    def weight(self) -> int:
+        return len(self.entries) or 1
+
+
+@define(eq=False)
+class _Queue:
+    """Jobs in the order of acceptance."""
+
+    jobs: list[_Job] = field(factory=list)
+    weight: int = 0
+    filled: asyncio.Event = field(factory=asyncio.Event)
+    emptied: asyncio.Event = field(factory=asyncio.Event)
+
+    def has_room(self, weight: int) -> bool:
+        return not self.jobs or self.weight + weight <= QUEUE_LIMIT
+
+    def put(self, job: _Job) -> None:
+        self.jobs.append(job)
+        self.weight += job.weight
+        self.emptied.clear()
+        self.filled.set()
+
+    def take_all(self) -> list[_Job]:
+        jobs, self.jobs, self.weight = self.jobs, [], 0
+        self.filled.clear()
+        self.emptied.set()
+        return jobs
+
+
+class SqliteLog:
+    """A :class:`~.port.Log`; :mod:`.sqlite` opens it. Also ``async with``, which closes it.
+
+    Used from the event loop in which it was opened; what it reads, from any thread.
+    """
+
+    def __init__(
+        self, connection: aiosqlite.Connection, lock: FileLock, reader: SqliteReader
+    ) -> None:
+        """Take over an open connection and a held lock; starts the writer task."""
+        self._connection = connection
+        self._lock = lock
+        self._reader = reader
+        self._key = reader.secret_key()
+        self._written = self._accepted = reader.last_position()
+        self._queue = _Queue()
+        self._door = asyncio.Lock()  # callers that wait for room stay in order
+        self._failure: str | None = None
+        self._closing = False
+        self._writer = asyncio.create_task(self._write_queue(), name="log writer")
+
+    # What is read is the reader's.
+
+    @property
+    def header(self) -> LogHeader:
+        """What this log is."""
+        return self._reader.header
+
+    def last_position(self) -> int:
+        """Position of the newest entry that this object knows to be durable."""
+        return self._written
+
+    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Entry]:
+        """As the port says."""
+        return self._reader.read(after, upto)
+
+    def read_stored(self, after: int = 0, upto: int | None = None) -> Iterator[StoredEntry]:
+        """As the port says."""
+        return self._reader.read_stored(after, upto)
+
+    def load_snapshot(self, state_version: int, upto: int | None = None) -> Snapshot | None:
+        """As the port says."""
+        return self._reader.load_snapshot(state_version, upto)
+
+    def get_secret(self, digest: str) -> str:
+        """As the port says."""
+        return self._reader.get_secret(digest)
+
+    async def append(self, entries: Sequence[Entry]) -> None:
+        """As the port says."""
+        stored = [store(entry) for entry in entries]
+        if not stored:
+            self._refuse_unusable()
+            return
+        job = _Job(asyncio.get_running_loop().create_future(), entries=stored)
+        await self._submit(job)
+
+    async def put_secret(self, text: str) -> SecretRef:
+        """As the port says."""
+        secret = text.encode()
+        digest = hmac.digest(self._key, secret, "sha256").hex()
+        job = _Job(asyncio.get_running_loop().create_future(), secret=(digest, text))
+        await self._submit(job)
+        return SecretRef(digest, len(secret))
+
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        """As the port says; the two newest of its state version are kept, all others dropped."""
+        if not 0 < snapshot.position <= self._written:
+            raise LogMisuseError(
+                f"snapshot of position {snapshot.position}: the log ends at {self._written}; "
+                "save the state of an entry that was appended"
+            )
+        job = _Job(asyncio.get_running_loop().create_future(), snapshot=snapshot)
+        await self._submit(job)
+
+    async def close(self) -> None:
+        """As the port says. Also gives the lock up."""
+        self._closing = True
+        self._queue.filled.set()
+        try:
+            await asyncio.wait([self._writer])
+            if not self._writer.cancelled() and (fault := self._writer.exception()):
+                raise fault
+        finally:
+            try:
+                await self._connection.close()
+            finally:
+                self._lock.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- accepting ---
+
+    async def _submit(self, job: _Job) -> None:
+        async with self._door:
+            while not self._queue.has_room(job.weight) and self._failure is None:
+                await self._queue.emptied.wait()
+            self._refuse_unusable()
+            if job.entries:
+                self._accept(job.entries)
+            self._queue.put(job)
+        # The job is the writer's now: whoever cancels this call does not cancel the write.
+        await asyncio.shield(job.done)
+
+    def _refuse_unusable(self) -> None:
+        if self._failure is not None:
+            raise LogWriteError(f"{self._failure}; open the log again to go on")
+        if self._closing:
+            raise LogWriteError(f"{self._reader.path}: the log is closed; open it again to go on")
+
+    def _accept(self, entries: Sequence[StoredEntry]) -> None:
+        for expected, entry in enumerate(entries, self._accepted + 1):
+            if entry.position != expected:
+                raise LogMisuseError(
+                    f"{self._reader.path}: position {entry.position} cannot be appended, the next "
+                    f"one is {expected}; drop the state in memory and rebuild it from the log"
+                )
+        self._accepted = entries[-1].position
+
+    # --- writing ---
+
+    async def _write_queue(self) -> None:
+        jobs: list[_Job] = []
+        try:
+            while self._failure is None:
+                if jobs := self._queue.take_all():
+                    await self._write(jobs)
+                elif self._closing:
+                    return
+                else:
+                    await self._queue.filled.wait()
+        except asyncio.CancelledError:
+            self._fail(jobs, "the writer task was cancelled")
+            raise
+        except Exception as error:  # a fault of ours must not leave callers waiting for ever
+            self._fail(jobs, f"{type(error).__name__}: {error}")
+            raise
+
+    async def _write(self, jobs: list[_Job]) -> None:
+        rows = [job for job in jobs if job.snapshot is None]
+        try:
+            if rows:
+                await self._commit_rows(rows)
+        except sqlite3.Error as error:
+            await self._roll_back()
+            self._fail(jobs, str(error))
+            return
+        for job in rows:
+            _resolve(job)
+        for job in jobs:
+            if job.snapshot is not None:
+                await self._commit_snapshot(job, job.snapshot)
+
+    async def _commit_rows(self, jobs: list[_Job]) -> None:
+        entries = [entry for job in jobs for entry in job.entries]
+        secrets = [job.secret for job in jobs if job.secret is not None]
+        events = [(row.position, row.at_ms, row.kind, row.version, row.payload) for row in entries]
+        commands = [
+            (command.command_id, entry.position, n, command.kind, command.version, command.payload)
+            for entry in entries
+            for n, command in enumerate(entry.commands)
+        ]
+        connection = self._connection
+        await connection.execute("BEGIN IMMEDIATE")
+        if secrets:
+            await connection.executemany(schema.INSERT_SECRET, secrets)
+        if events:
+            await connection.executemany(schema.INSERT_EVENT, events)
+        if commands:
+            await connection.executemany(schema.INSERT_COMMAND, commands)
+        await connection.execute("COMMIT")
+        if entries:
+            self._written = entries[-1].position
+
+    async def _commit_snapshot(self, job: _Job, snapshot: Snapshot) -> None:
+        row = (snapshot.position, snapshot.state_version, snapshot.payload)
+        try:
+            await self._connection.execute("BEGIN IMMEDIATE")
+            await self._connection.execute(schema.INSERT_SNAPSHOT, row)
+            await self._connection.execute(schema.PRUNE_SNAPSHOTS, (snapshot.state_version,))
+            await self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            await self._roll_back()
+            _resolve(job, f"{self._reader.path}: snapshot not saved ({error}); the log goes on")
+        else:
+            _resolve(job)
+
+    async def _roll_back(self) -> None:
+        # After some errors SQLite has rolled back by itself, and refuses to do it twice.
+        with suppress(sqlite3.Error):
+            await self._connection.execute("ROLLBACK")
+
+    def _fail(self, jobs: list[_Job], what: str) -> None:
+        self._failure = f"{self._reader.path}: cannot be written ({what})"
+        for job in (*jobs, *self._queue.take_all()):
+            _resolve(job, f"{self._failure}; free space or mend the disk, then open it again")
+
+
+def _resolve(job: _Job, failure: str | None = None) -> None:
+    if job.done.done():
+        return
+    if failure is None:
+        job.done.set_result(None)
+    else:
+        job.done.set_exception(LogWriteError(failure))
+        # Nobody is left to hear of it when the caller was cancelled; that is no news.
+        job.done.exception()
