@@ -26,6 +26,8 @@ EXPIRED: Final = "expired"
 RELEASED: Final = "released"
 LOST: Final = "lost"
 
+OPEN_STATES: Final = (WAITING, CLAIMING)
+
 ASSIGNMENT_TRANSITIONS: Final = (
     # input      from                  to
     ("claim",    (WAITING,),           CLAIMING),

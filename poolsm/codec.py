@@ -24,6 +24,7 @@ EVENT_VERSIONS["RunnerStarted"] = 2
 COMMAND_VERSIONS: dict[str, int] = {kind.__name__: 1 for kind in COMMAND_TYPES}
 
 _ENCODER = msgspec.json.Encoder()
+_JSON_DECODER = msgspec.json.Decoder(Json)
 _EVENT_DECODERS = {kind.__name__: msgspec.json.Decoder(kind) for kind in EVENT_TYPES}
 _COMMAND_DECODERS = {kind.__name__: msgspec.json.Decoder(kind) for kind in COMMAND_TYPES}
 
@@ -65,7 +66,7 @@ def decode_event(kind: str, version: int, data: bytes) -> Event:
         raise UnknownKindError("event", kind, version, newest)
     try:
         while version < newest:
-            data = _ENCODER.encode(UPCASTERS[kind, version](msgspec.json.decode(data)))
+            data = _ENCODER.encode(UPCASTERS[kind, version](_JSON_DECODER.decode(data)))
             version += 1
         return _EVENT_DECODERS[kind].decode(data)
     except msgspec.MsgspecError as error:

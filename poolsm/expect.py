@@ -40,7 +40,9 @@ def verdict(command: Command, record: ServerRecord) -> str:
         return f"expected pool {expect.pool}, found {found[1]}/{found[0]}"
     attributed = metadata.get(ATTRIBUTED, "true") != "false"
     if attributed != expect.attributed:
-        return f"expected reattrib={str(expect.attributed).lower()}, found {metadata.get(ATTRIBUTED)}"
+        return (
+            f"expected reattrib={str(expect.attributed).lower()}, found {metadata.get(ATTRIBUTED)}"
+        )
     if expect.claimant and metadata.get(CLAIMANT, "") not in ("", expect.claimant):
         return f"expected claimant {expect.claimant!r}, found {metadata.get(CLAIMANT)!r}"
     return GO

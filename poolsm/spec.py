@@ -223,9 +223,7 @@ def _check_references(spec: PoolSpec) -> tuple[Problem, ...]:
         )
     if spec.warm_match not in WARM_MATCHES:
         found.append(
-            Problem(
-                "warm_match", repr(spec.warm_match), "is unknown", "use 'exact' or 'hardware'"
-            )
+            Problem("warm_match", repr(spec.warm_match), "is unknown", "use 'exact' or 'hardware'")
         )
     return tuple(found)
 
@@ -233,7 +231,10 @@ def _check_references(spec: PoolSpec) -> tuple[Problem, ...]:
 def _check_off_days(spec: PoolSpec) -> tuple[Problem, ...]:
     found = [
         Problem(
-            "off_days", repr(day), "is no English weekday in lower case", f"use {', '.join(WEEKDAYS)}"
+            "off_days",
+            repr(day),
+            "is no English weekday in lower case",
+            f"use {', '.join(WEEKDAYS)}",
         )
         for day in spec.off_days
         if day not in WEEKDAYS

@@ -14,10 +14,10 @@ from heapq import heappop, heappush
 
 from attrs import Factory, define, field, frozen
 
-from poolsm.assignment import ASSIGNMENT_TABLE, WAITING
+from poolsm.assignment import ASSIGNMENT_TABLE, CLAIMING, GRANTED, OPEN_STATES, WAITING
 from poolsm.calendar import ZoneRules
 from poolsm.commands import UserDataRef
-from poolsm.pool import CLOSED, POOL_ACTIVE
+from poolsm.pool import CLOSED, DRAINING, POOL_ACTIVE
 from poolsm.records import FlavorRecord, ImageRecord, NetworkRecord, ServerRecord
 from poolsm.spec import PoolKey, PoolSpec, RunnerSettings, SecretRef
 from poolsm.vm import BUILD, DELETING, NOT_CAPACITY, PENDING, TABLE
@@ -36,6 +36,27 @@ UNPROVEN = "unproven"  # its metadata does not say; until an operator releases i
 BY_SCHEDULE = "schedule"
 BY_USER = "user"
 BY_UNKNOWN = "unknown"
+
+
+@frozen
+class Anomaly:
+    """A fact that did not fit: reported, never raised (C5)."""
+
+    kind: str
+    subject: str
+    text: str
+
+
+@frozen
+class Moved:
+    """A VM followed a row of its table."""
+
+    vm: str
+    name: str
+    pool: PoolKey
+    source: str
+    trigger: str
+    dest: str
 
 
 @frozen
@@ -146,6 +167,7 @@ class Pool:
     tagging: set[str] = field(factory=set, eq=False)
     disputed: dict[str, str] = field(factory=dict)  # VM key -> how its metadata differs
     blank: set[str] = field(factory=set)  # VM keys whose record carries no metadata
+    freed: set[str] = field(factory=set)  # released VMs to be made free again
 
     @property
     def key(self) -> PoolKey:
@@ -167,6 +189,10 @@ class Pool:
     def pending_jobs(self) -> int:
         """Creations and transfers not yet ACTIVE or failed (R2)."""
         return len(self.booting)
+
+    def condemns(self, vm: Vm) -> bool:
+        """Whether the pool is draining and the VM goes with it (R12)."""
+        return self.state == DRAINING and (vm.attribution is None or self.include_assigned)
 
     def count(self, state: str) -> int:
         """VMs in one state."""
@@ -286,7 +312,9 @@ class State:
     by_server: dict[str, str] = field(factory=dict, eq=False)
     by_name: dict[str, str] = field(factory=dict, eq=False)  # of VMs not yet seen
     creations: set[str] = field(factory=set, eq=False)  # VM keys of creations under way
-    waiting: dict[str, None] = field(factory=dict, eq=False)  # waiting request ids, in order
+    waiting: set[str] = field(factory=set, eq=False)  # open request ids
+    anomalies: list[Anomaly] = field(factory=list, eq=False)  # of the event being handled
+    moves: list[Moved] = field(factory=list, eq=False)  # of the event being handled
 
     @property
     def now_ms(self) -> int:
@@ -306,6 +334,33 @@ class State:
     def named(self, pool: Pool, keys: set[str]) -> list[Vm]:
         """VMs of one of a pool's indices, oldest first."""
         return sorted((self.vms[key] for key in keys), key=lambda vm: vm.age_key)
+
+    def note(self, pool: Pool, kind: str, reason: str, message: str) -> None:
+        """Set a pool's condition; ``since_ms`` stays while its reason stays."""
+        old = pool.conditions.get(kind)
+        if old is None or old.reason != reason:
+            pool.conditions[kind] = Condition(reason, message, self.now_ms)
+        elif old.message != message:
+            pool.conditions[kind] = Condition(reason, message, old.since_ms)
+
+    def unclaim(self, assignment: Assignment, why: str) -> None:
+        """The VM of an assignment is lost: wait for another one, or end as lost."""
+        if assignment.state == CLAIMING:
+            assignment.move("give_up", why, self.now_ms)
+            assignment.vm = assignment.server_id = ""
+            self.wake(assignment.pool)
+        elif assignment.state == GRANTED:
+            assignment.move("lose", why, self.now_ms)
+
+    def revive_removed(self, key: PoolKey) -> None:
+        """A server of a pool that was removed turned up late: drain the pool once more."""
+        spec = self.removed.pop(key)
+        self.pools[key] = Pool(spec, "revived for a late server", DRAINING)
+        self.anomaly("late_server", str(key), "a server of a removed pool turned up; draining")
+
+    def anomaly(self, kind: str, subject: str, text: str) -> None:
+        """Report a fact that does not fit."""
+        self.anomalies.append(Anomaly(kind, subject, text))
 
     # --- the only ways to change a VM's or pool's standing ---------------------------------
 
@@ -372,6 +427,7 @@ class State:
             pool.deleting_or_condemned,
             pool.tagging,
             pool.blank,
+            pool.freed,
             self.creations,
         ):
             keys.discard(vm.key)
@@ -382,6 +438,7 @@ class State:
         """Follow the VM table; the new state, or None where the table has no row."""
         dest = TABLE.get((vm.state, trigger))
         if dest is not None and dest != vm.state:
+            self.moves.append(Moved(vm.key, vm.name, vm.pool, vm.state, trigger, dest))
             self.pools[vm.pool].members[vm.state].discard(vm.key)
             vm.state = dest
             self.index(vm)
@@ -410,11 +467,8 @@ class State:
         for vm in self.vms.values():
             self.enlist(vm)
         self.dirty = dirty
-        self.waiting = {
-            a.request_id: None for a in self.assignments.values() if a.state == WAITING
-        }
+        self.waiting = {a.request_id for a in self.assignments.values() if a.state in OPEN_STATES}
 
 
 _UNBORN = (PENDING, BUILD)
 _TOMBSTONE_MS = 86_400_000
-

@@ -53,7 +53,7 @@ def compile_table(
             if len(found) > 1:
                 raise TableError(f"{name}: {len(found)} rows for {state!r} and {trigger!r}")
             if found:
-                table[state, trigger] = found[0].dest
+                table[state, trigger] = str(found[0].dest)
     unreachable = sorted(known - {*table.values(), *initial})
     if unreachable:
         raise TableError(f"{name}: nothing leads to {unreachable}")

@@ -1,0 +1,139 @@
+"""Issuing a command: its id, and the marks that keep it from being issued twice (C3)."""
+
+from __future__ import annotations
+
+from poolsm.commands import (
+    ATTRIBUTED,
+    CLAIMANT,
+    REQUEST_ID,
+    SERVERPOOL_ID,
+    USER_ID,
+    ClaimServer,
+    Command,
+    CreateServer,
+    DeleteServer,
+    FetchImage,
+    FindServer,
+    RebuildServer,
+    RenameServer,
+    StartServer,
+    StopServer,
+)
+from poolsm.identity import command_id
+from poolsm.spec import PoolKey
+from poolsm.state import (
+    BY_ASSIGNMENT,
+    BY_SCHEDULE,
+    BY_TRANSFER,
+    Attribution,
+    Op,
+    State,
+    Vm,
+)
+from poolsm.vm import PENDING
+
+OnServer = (
+    DeleteServer
+    | ClaimServer
+    | StopServer
+    | StartServer
+    | RenameServer
+    | RebuildServer
+    | FindServer
+)
+
+
+def issue(state: State, draft: Command, position: int) -> Command:
+    """Give a draft its id and note it as in flight; the draft's marks are set here alone."""
+    state.issued += 1
+    command = draft.with_id(command_id(state.log_id, state.epoch, position, state.issued))
+    if isinstance(command, CreateServer):
+        _begin_creation(state, command)
+    elif isinstance(command, FetchImage):
+        state.pools[command.pool].image_retry = "asked"
+        _fly(state, command, command.pool, None)
+    elif isinstance(command, OnServer):
+        vm = state.vms[state.by_server[command.server_id]]
+        _begin_action(state, command, vm)
+        _fly(state, command, vm.pool, vm)
+    return command
+
+
+def _fly(state: State, command: Command, pool: PoolKey, vm: Vm | None) -> None:
+    kind = type(command).__name__
+    state.ops[command.command_id] = Op(
+        command.command_id, kind, pool, vm.key if vm else "", state.now_ms
+    )
+    if vm is not None:
+        vm.op = command.command_id
+        state.index(vm)
+
+
+def _begin_creation(state: State, command: CreateServer) -> None:
+    vm = Vm(
+        key=command.command_id,
+        pool=command.pool,
+        state=PENDING,
+        since_ms=state.now_ms,
+        name=command.name,
+        metadata=command.metadata,
+        image_id=command.image_id,
+        flavor_id=command.flavor_id,
+        networks=command.networks,
+        key_name=command.key_name,
+        user_data=command.user_data,
+        booting=True,
+    )
+    state.enlist(vm)
+    _fly(state, command, command.pool, vm)
+    quota = state.quotas.get(command.flavor_id)
+    if quota is not None:
+        quota.probe = vm.key
+
+
+def _begin_action(state: State, command: OnServer, vm: Vm) -> None:
+    """Marks of one action; repeats are timed from here until the answer says better."""
+    settings = state.settings
+    if isinstance(command, DeleteServer):
+        vm.leaving = True
+        vm.delete_attempts += 1
+        vm.delete_after_ms = state.now_ms + settings.delete_repeat_s * 1000
+    elif isinstance(command, StopServer | StartServer):
+        vm.power_attempts += 1
+        vm.power_cause = BY_SCHEDULE
+    elif isinstance(command, ClaimServer):
+        _begin_claim(state, command, vm)
+    elif isinstance(command, FindServer):
+        vm.proof_after_ms = state.now_ms + settings.power_repeat_s * 1000
+        state.wake_at(vm.pool, vm.proof_after_ms)
+
+
+def _begin_claim(state: State, command: ClaimServer, vm: Vm) -> None:
+    """A claim holds from the moment it is decided: nobody else is given this VM (I4)."""
+    metadata = command.metadata
+    repeat = bool(vm.wanted)
+    vm.wanted = metadata
+    if repeat:
+        return
+    target = PoolKey(
+        metadata.get(SERVERPOOL_ID, vm.pool.serverpool_id), metadata.get(USER_ID, vm.pool.user_id)
+    )
+    request_id = metadata.get(REQUEST_ID, "")
+    transfer = target != vm.pool
+    if metadata[ATTRIBUTED] == "true":
+        by = BY_ASSIGNMENT if request_id else BY_TRANSFER
+        vm.attribution = Attribution(metadata.get(CLAIMANT, ""), by, request_id)
+    else:
+        vm.attribution = None
+    if transfer:
+        state.unindex(vm)
+        vm.drawn_from = vm.pool
+        vm.pool = target
+        vm.booting = True
+        vm.wanted_name = f"{target.serverpool_id}-{command.command_id}"
+        state.index(vm)
+    if request_id:
+        assignment = state.assignments[request_id]
+        assignment.move("claim", "being claimed", state.now_ms)
+        assignment.vm = vm.key
+        assignment.server_id = vm.server_id

@@ -1,0 +1,279 @@
+"""Folding what the cloud shows: listings and single records (R1, R10, R11)."""
+
+from __future__ import annotations
+
+from poolsm.answers import is_quota_text
+from poolsm.commands import (
+    ATTRIBUTED,
+    CLAIMANT,
+    COMMAND_ID,
+    LOG_ID,
+    REQUEST_ID,
+    SERVERPOOL_ID,
+    USER_ID,
+)
+from poolsm.events import ListingCompleted
+from poolsm.failure import creation_failed, creation_succeeded, pause_for_quota
+from poolsm.ownership import fold_tags
+from poolsm.records import ServerRecord
+from poolsm.spec import PoolKey
+from poolsm.state import (
+    BY_METADATA,
+    BY_UNKNOWN,
+    BY_USER,
+    UNPROVEN,
+    Attribution,
+    Loss,
+    State,
+    Vm,
+)
+from poolsm.vm import ACTIVE, BUILD, DELETED, DELETING, ERROR, MISSING, PENDING, SHUTOFF, input_for
+
+LOSS_LEAST = 5  # servers lost at once, and more than half of the fleet (R10)
+
+
+def expected_servers(state: State) -> dict[str, ServerRecord | None]:
+    """The last record of every server that a listing should show, by id."""
+    expected: dict[str, ServerRecord | None] = dict(state.strays)
+    expected.update(state.unreadable)
+    for vm in state.vms.values():
+        if vm.server_id:
+            expected[vm.server_id] = None if vm.state == MISSING else vm.record
+    return expected
+
+
+def missed_servers(state: State) -> set[str]:
+    """Ids whose absence is known already."""
+    return {vm.server_id for vm in state.vms.values() if vm.state == MISSING}
+
+
+def fold_listing(state: State, event: ListingCompleted, started_ms: int) -> None:
+    """A complete listing: the only thing that proves absence (R10)."""
+    suspect_loss(state, event.absent)
+    for server_id in event.absent:
+        _fold_absence(state, server_id, started_ms)
+    for record in event.changed:
+        fold_record(state, record, started_ms)
+    if state.adopting:
+        state.adopting = False
+        for key in state.pools:
+            state.wake(key)
+    if state.guard_listings:
+        state.guard_listings -= 1
+        state.wake_short()
+    state.listing_error = ""
+
+
+def suspect_loss(state: State, absent: tuple[str, ...]) -> None:
+    """At least 5 and more than half of the fleet gone at once, not by us: stop and say so."""
+    live = [v for v in state.vms.values() if v.record is not None and _stands(v)]
+    keys = {state.by_server.get(server_id, "") for server_id in absent}
+    lost = [vm for vm in live if vm.key in keys and vm.absences == 0]
+    if len(lost) >= LOSS_LEAST and 2 * len(lost) > len(live):
+        if state.loss is None:
+            state.loss = Loss(state.now_ms, {})
+        for vm in lost:
+            state.loss.lost[vm.key] = 0
+        state.anomaly(
+            "fleet_lost", "fleet", f"{len(lost)} of {len(live)} servers left the listing at once"
+        )
+
+
+def _stands(vm: Vm) -> bool:
+    return vm.state not in (PENDING, MISSING, DELETING) and not vm.leaving
+
+
+def _fold_absence(state: State, server_id: str, started_ms: int) -> None:
+    state.strays.pop(server_id, None)
+    if state.unreadable.pop(server_id, None) is not None:
+        state.wake_short()
+    vm = state.vms.get(state.by_server.get(server_id, ""))
+    if vm is None or started_ms <= vm.last_answer_ms:
+        return
+    if vm.state == DELETING:
+        state.move_vm(vm, "prove_gone")
+        vm_gone(state, vm, final=True, why="deleted")
+        return
+    vm.absences += 1
+    state.wake(vm.pool)
+    if vm.absences >= 2:
+        state.move_vm(vm, "lose")
+
+
+def fold_record(state: State, record: ServerRecord, started_ms: int) -> None:
+    """One record: of a VM we know, of one we are waiting for, of a new one, or of nobody's."""
+    vm = _find_vm(state, record)
+    if vm is not None:
+        _fold_known(state, vm, record, started_ms)
+        return
+    tombstone = state.tombstones.get(record.server_id)
+    if tombstone is not None and tombstone.final:
+        if record.status not in ("DELETED", "SOFT_DELETED"):
+            state.anomaly("ghost", record.server_id, "a deleted server is shown again; ignored")
+        return
+    if record.metadata is None:
+        if record.server_id not in state.strays:
+            state.unreadable[record.server_id] = record
+        return
+    if state.unreadable.pop(record.server_id, None) is not None:
+        state.wake_short()
+    key = PoolKey(record.metadata.get(SERVERPOOL_ID, ""), record.metadata.get(USER_ID, ""))
+    if record.status in ("DELETED", "SOFT_DELETED") or not key.serverpool_id:
+        state.strays.pop(record.server_id, None)
+        return
+    if key in state.removed and record.metadata.get(LOG_ID) == state.log_id:
+        state.revive_removed(key)
+    if key in state.pools:
+        adopt(state, record, key, started_ms, declared_now=False)
+    else:
+        state.strays[record.server_id] = record
+
+
+def _find_vm(state: State, record: ServerRecord) -> Vm | None:
+    """By id; else, for a server whose create is not answered yet, by command id and name."""
+    known = state.by_server.get(record.server_id)
+    if known is not None:
+        return state.vms[known]
+    metadata = record.metadata or {}
+    vm = state.vms.get(metadata.get(COMMAND_ID, ""))
+    if vm is None:
+        vm = state.vms.get(state.by_name.get(record.name or "", ""))
+    if vm is None or metadata.get(LOG_ID) != state.log_id:
+        return None
+    if vm.server_id:
+        state.anomaly(
+            "second_server", record.server_id, f"command {vm.key} already made {vm.server_id}"
+        )
+        return None
+    meet(state, vm, record.server_id)
+    return vm
+
+
+def meet(state: State, vm: Vm, server_id: str) -> None:
+    """A creation's server is known by its id from now on."""
+    if vm.server_id:
+        return
+    vm.server_id = server_id
+    state.by_server[server_id] = vm.key
+    state.by_name.pop(vm.name, None)
+
+
+def adopt(
+    state: State, record: ServerRecord, key: PoolKey, started_ms: int, *, declared_now: bool
+) -> None:
+    """Take a server that carries a declared pool's tags into that pool; never delete it for it.
+
+    One that appears after our start without our log id means that somebody else manages this
+    pool, too: nothing is created or deleted until an operator says so (R11).
+    """
+    metadata = record.metadata or {}
+    pool = state.pools[key]
+    flag = metadata.get(ATTRIBUTED)
+    attribution = None
+    if flag != "false":
+        by = BY_METADATA if flag == "true" else UNPROVEN
+        claimant = metadata.get(CLAIMANT) or metadata.get(USER_ID, "")
+        attribution = Attribution(claimant, by, metadata.get(REQUEST_ID, ""))
+    ours = metadata.get(LOG_ID) == state.log_id
+    vm = Vm(
+        key=record.server_id,
+        pool=key,
+        state=PENDING,
+        since_ms=state.now_ms,
+        name=record.name or "",
+        server_id=record.server_id,
+        attribution=attribution,
+        key_name=record.key_name,
+    )
+    state.enlist(vm)
+    if not (ours or state.adopting or declared_now):
+        pool.second_manager = (
+            f"server {record.server_id} appeared with log id {metadata.get(LOG_ID, 'none')}"
+        )
+        state.anomaly("second_manager", str(key), pool.second_manager)
+    if pool.condemns(vm):
+        vm.condemned = "its pool is being removed"
+    _fold_known(state, vm, record, max(started_ms, 1))
+    if vm.state == BUILD and attribution is None and ours:
+        vm.booting = True
+        state.index(vm)
+        vm.boot_deadline_ms = state.now_ms + pool.spec.boot_timeout_s * 1000
+        state.wake_at(key, vm.boot_deadline_ms)
+
+
+def _fold_known(state: State, vm: Vm, record: ServerRecord, started_ms: int) -> None:
+    if started_ms <= vm.last_answer_ms:
+        return  # it may be from before our last call; the next listing says it again
+    vm.absences = 0
+    vm.proofs = 0
+    _found_again(state, vm)
+    before, previous = vm.state, vm.record
+    vm.record = record
+    vm.created = record.created or vm.created
+    vm.image_id = record.image_id or vm.image_id
+    fold_tags(state, vm, record)
+    dest = state.move_vm(vm, input_for(record.status))
+    if dest is None:
+        state.anomaly("no_row", vm.key, f"{before} has no row for {record.status}")
+    if dest == DELETED:
+        state.anomaly("deleted_by_others", vm.key, f"seen {record.status} in state {before}")
+        vm_gone(state, vm, final=True, why="deleted by someone else")
+        return
+    _fold_power(vm, before, record)
+    if vm.state == ERROR and before != ERROR:
+        _fold_error(state, vm, record)
+    if vm.state in (ACTIVE, SHUTOFF) and vm.booting and vm.drawn_from is None:
+        creation_succeeded(state, vm)
+    if previous != record:
+        state.index(vm)
+        if state.pools[vm.pool].spec.warm:
+            state.wake_short()  # it may be what other pools wait for
+
+
+def _fold_power(vm: Vm, before: str, record: ServerRecord) -> None:
+    """Who is behind the power state (R9): what we did not ask for, its user did."""
+    if vm.state == before or vm.state not in (ACTIVE, SHUTOFF):
+        return
+    asked = vm.power_attempts > 0
+    if not asked and before in (ACTIVE, SHUTOFF):
+        vm.power_cause = BY_USER
+    elif not asked:
+        vm.power_cause = BY_UNKNOWN
+    if record.task_state is None:
+        vm.power_attempts = 0
+        vm.power_after_ms = 0
+
+
+def _fold_error(state: State, vm: Vm, record: ServerRecord) -> None:
+    fault = (record.fault or "no fault text").strip()
+    if vm.booting and vm.drawn_from is None:
+        if is_quota_text(fault):
+            pause_for_quota(state, vm.flavor_id, vm.key, fault)
+            vm.booting = False
+            state.index(vm)
+        else:
+            creation_failed(state, vm, f"ERROR: {fault}")
+    if vm.attribution is None and not vm.condemned:
+        vm.condemned = f"ERROR: {fault}"
+    state.index(vm)
+
+
+def vm_gone(state: State, vm: Vm, *, final: bool, why: str) -> None:
+    """A VM is proven gone: end what hangs on it and forget it."""
+    if vm.booting and vm.drawn_from is None:
+        creation_failed(state, vm, why)
+    if vm.attribution is not None and vm.attribution.request_id:
+        assignment = state.assignments.get(vm.attribution.request_id)
+        if assignment is not None and assignment.vm == vm.key:
+            state.unclaim(assignment, f"its VM is gone: {why}")
+    _found_again(state, vm)
+    state.drop_vm(vm, final=final)
+
+
+def _found_again(state: State, vm: Vm) -> None:
+    """A lost server is accounted for; with the last one the suspicion ends (R10)."""
+    loss = state.loss
+    if loss is not None and loss.lost.pop(vm.key, None) is not None and not loss.lost:
+        state.loss = None
+        for key in state.pools:
+            state.wake(key)

@@ -1,0 +1,97 @@
+"""Whose a VM is, by its metadata and by our own record of it (R1, R4, R11, R15).
+
+The two must agree. Where they differ for another reason than a claim on its way, somebody
+changed the metadata, and counting by either alone would create or delete for ever.
+"""
+
+from __future__ import annotations
+
+from poolsm.commands import ATTRIBUTED, CLAIMANT, SERVERPOOL_ID, USER_ID
+from poolsm.failure import creation_succeeded
+from poolsm.records import ServerRecord
+from poolsm.spec import PoolKey
+from poolsm.state import (
+    BY_ASSIGNMENT,
+    BY_METADATA,
+    BY_TRANSFER,
+    Attribution,
+    State,
+    Vm,
+)
+
+
+def fold_tags(state: State, vm: Vm, record: ServerRecord) -> None:
+    """Compare a record's metadata with what we hold of the VM."""
+    pool = state.pools[vm.pool]
+    if record.metadata is None:
+        pool.blank.add(vm.key)  # keeps its last known metadata, still counts (R1)
+        return
+    if vm.key in pool.blank:
+        pool.blank.discard(vm.key)
+        state.wake(vm.pool)
+    vm.metadata = record.metadata
+    if record.name:
+        vm.name = record.name
+        if record.name == vm.wanted_name:
+            vm.wanted_name = ""
+    if vm.wanted and vm.wanted.items() <= record.metadata.items():
+        confirm_claim(state, vm)
+    key = PoolKey(record.metadata.get(SERVERPOOL_ID, ""), record.metadata.get(USER_ID, ""))
+    if key not in (vm.pool, vm.drawn_from):
+        _fold_other_pool(state, vm, key)
+    else:
+        pool.disputed.pop(vm.key, None)
+        if not vm.wanted:
+            _fold_attribution(state, vm, record.metadata)
+
+
+def confirm_claim(state: State, vm: Vm) -> None:
+    """The cloud has the claim: it is what the metadata says from now on."""
+    vm.wanted = {}
+    if vm.drawn_from is not None:
+        state.wake(vm.drawn_from)
+        vm.drawn_from = None
+        creation_succeeded(state, vm)
+    request_id = vm.attribution.request_id if vm.attribution else ""
+    assignment = state.assignments.get(request_id)
+    if assignment is not None and assignment.state == "claiming" and assignment.vm == vm.key:
+        how = " (stopped: today is an off-day)" if vm.state == "SHUTOFF" else ""
+        assignment.move("grant", f"VM {vm.name}{how}", state.now_ms)
+        state.waiting.discard(request_id)
+    state.index(vm)
+
+
+def _fold_other_pool(state: State, vm: Vm, key: PoolKey) -> None:
+    """Somebody re-tagged it: into another declared pool, which then has it, or out of ours."""
+    found = f"metadata says {key.user_id or 'nobody'}/{key.serverpool_id or 'no pool'}"
+    if key in state.pools:
+        state.anomaly("moved_by_others", vm.key, f"{found}, was in {vm.pool}")
+        state.unindex(vm)
+        vm.pool = key
+        vm.wanted, vm.wanted_name, vm.drawn_from = {}, "", None
+        vm.booting = False
+        _fold_attribution(state, vm, vm.metadata)
+        state.index(vm)
+        return
+    if vm.key not in state.pools[vm.pool].disputed:
+        state.anomaly("disputed", vm.key, f"{found}, we hold it for {vm.pool}")
+    state.pools[vm.pool].disputed[vm.key] = found
+    state.wake(vm.pool)
+
+
+def _fold_attribution(state: State, vm: Vm, metadata: dict[str, str]) -> None:
+    flag = metadata.get(ATTRIBUTED)
+    held = vm.attribution
+    if held is None and flag != "false":
+        claimant = metadata.get(CLAIMANT) or metadata.get(USER_ID, "")
+        vm.attribution = Attribution(claimant, BY_METADATA)
+        vm.condemned = ""
+        state.index(vm)
+    elif held is not None and flag == "false":
+        if held.by in (BY_ASSIGNMENT, BY_TRANSFER):
+            # Ours to say, not theirs: say it again.
+            state.anomaly("attribution_undone", vm.key, f"reattrib is false, held by {held.by}")
+            vm.wanted = {ATTRIBUTED: "true", CLAIMANT: held.claimant}
+        else:
+            vm.attribution = None
+        state.index(vm)

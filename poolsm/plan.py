@@ -1,0 +1,122 @@
+"""One planning round: the rules over the pools that something changed for (R2, C7)."""
+
+from __future__ import annotations
+
+from poolsm.commands import Command
+from poolsm.failure import breaker_allows, creation_failed, end_booting
+from poolsm.issue import issue
+from poolsm.outcomes import settle
+from poolsm.pool import BREAKER_TABLE, OPEN
+from poolsm.requests import forget_drained
+from poolsm.rules import AFTER_PROVISIONING, BEFORE_PROVISIONING
+from poolsm.rules.deletion import note_stuck
+from poolsm.rules.provisioning import Want, create_draft, provision
+from poolsm.spec import PoolKey
+from poolsm.state import Pool, State
+from poolsm.vm import BUILD, DELETING, PENDING
+from poolsm.words import listing_is_fresh, watch_the_day
+
+
+def may_plan(state: State) -> bool:
+    """Whether the cloud is known well enough to act: listed since we started, and lately (R10)."""
+    return not state.adopting and listing_is_fresh(state)
+
+
+def plan(state: State, position: int) -> list[Command]:
+    """Run the rules over all pools that are due, and issue what they decide."""
+    commands: list[Command] = []
+    due, state.dirty = state.dirty, set()
+    settle(state)
+    pools = [state.pools[key] for key in sorted(due | state.dirty)]
+    for pool in pools:
+        keep_books(pool, state)
+    for pool in pools:
+        for rule in BEFORE_PROVISIONING:
+            commands += [issue(state, draft, position) for draft in rule(pool, state)]
+    commands += provision_fairly(pools, state, position)
+    for pool in pools:
+        for rule in AFTER_PROVISIONING:
+            commands += [issue(state, draft, position) for draft in rule(pool, state)]
+    for pool in pools:
+        note_stuck(pool, state)
+        watch_the_day(pool, state)
+        forget_drained(state, pool)
+    return commands  # pools that changed meanwhile stay due for the next round
+
+
+def keep_books(pool: Pool, state: State) -> None:
+    """What the passing of time alone changes: boots given up, intents that had no effect."""
+    now_ms = state.now_ms
+    for vm in state.named(pool, pool.booting):
+        late = 0 < vm.boot_deadline_ms <= now_ms
+        if late and vm.server_id and vm.state in (PENDING, BUILD):
+            waited_s = pool.spec.boot_timeout_s
+            vm.condemned = f"not ACTIVE within {waited_s} s"
+            creation_failed(state, vm, vm.condemned)
+        elif late and vm.state not in (PENDING, BUILD):
+            end_booting(state, vm)
+    for vm in state.named(pool, pool.leaving):
+        if not vm.op and vm.state != DELETING and now_ms >= vm.delete_after_ms:
+            vm.leaving = False  # the deletion had no effect: decide anew (R8)
+            state.index(vm)
+    if pool.breaker == OPEN and now_ms >= pool.breaker_until_ms:
+        pool.breaker = BREAKER_TABLE[pool.breaker, "cool_down"]
+
+
+def provision_fairly(pools: list[Pool], state: State, position: int) -> list[Command]:
+    """Provision all due pools; creations share the project's limit by rotation (R6).
+
+    Each pool in turn, beginning after the one served last, gets one creation at a time. A
+    pool holds at most its share of the limit, with one share left for a newcomer, so one
+    whose calls hang for minutes takes nothing from the others.
+    """
+    commands: list[Command] = []
+    wants: dict[PoolKey, Want] = {}
+    for pool in _rotated(pools, state):
+        want = provision(pool, state)
+        commands += [issue(state, draft, position) for draft in want.commands]
+        wants[pool.key] = want
+        satisfied = want.reason in ("Satisfied", "Draining")
+        (state.short.discard if satisfied else state.short.add)(pool.key)
+    limit = state.settings.creations_limit
+    share = max(1, limit // (len(state.short) + 1))
+    left = {key: want.creates for key, want in wants.items()}
+    while any(left.values()) and len(state.creations) < limit:
+        served = False
+        for key in [key for key, count in left.items() if count]:
+            if len(state.creations) >= limit:
+                break
+            pool, want = state.pools[key], wants[key]
+            if len(pool.booting) >= share or not _may_create_one(pool, want, state):
+                continue
+            assert want.target is not None
+            draft = create_draft(pool, want.target, want.text, state)
+            commands.append(issue(state, draft, position))
+            state.rotation = key
+            left[key] -= 1
+            served = True
+        if not served:
+            break
+    for key, want in wants.items():
+        waiting = left[key] and not len(state.pools[key].booting)
+        reason = "WaitingForSlot" if waiting else want.reason
+        state.note(state.pools[key], "Provisioned", reason, want.message)
+        if want.target is not None and want.target.ambiguous:
+            state.note(state.pools[key], "ImageAmbiguous", "NewestTaken", want.target.ambiguous)
+    return commands
+
+
+def _may_create_one(pool: Pool, want: Want, state: State) -> bool:
+    """One probe at a time behind a quota, also when two pools use the same flavor."""
+    assert want.target is not None
+    quota = state.quotas.get(want.target.flavor_id)
+    return (quota is None or not quota.probe) and breaker_allows(pool, state.now_ms) != 0
+
+
+def _rotated(pools: list[Pool], state: State) -> list[Pool]:
+    ordered = sorted(pools, key=lambda pool: pool.key)
+    if state.rotation is None:
+        return ordered
+    return [p for p in ordered if p.key > state.rotation] + [
+        p for p in ordered if p.key <= state.rotation
+    ]

@@ -1,0 +1,57 @@
+"""The state as bytes and back: a cache for fast opening, never the truth (C10)."""
+
+from __future__ import annotations
+
+from attrs import evolve, frozen
+
+from poolsm.codec import decode, encode
+from poolsm.spec import PoolSpec
+from poolsm.state import Pool, State
+
+
+@frozen
+class _Image:
+    """State without what is rebuilt, and with lists where JSON has no such keys."""
+
+    state: State
+    pools: list[Pool]
+    removed: list[PoolSpec]
+
+
+def encode_state(state: State) -> bytes:
+    """JSON of the state; equal states give equal bytes, in any hash seed."""
+    bare = evolve(
+        state,
+        pools={},
+        removed={},
+        by_server={},
+        by_name={},
+        creations=set(),
+        waiting=set(),
+        anomalies=[],
+        moves=[],
+    )
+    pools = [
+        evolve(
+            pool,
+            members={},
+            leaving=set(),
+            flying=set(),
+            booting=set(),
+            deleting_or_condemned=set(),
+            tagging=set(),
+        )
+        for _, pool in sorted(state.pools.items())
+    ]
+    removed = [spec for _, spec in sorted(state.removed.items())]
+    return encode(_Image(bare, pools, removed))
+
+
+def decode_state(data: bytes) -> State:
+    """The state that :func:`encode_state` wrote, with its indices."""
+    image = decode(data, _Image)
+    state = image.state
+    state.pools = {pool.key: pool for pool in image.pools}
+    state.removed = {spec.key: spec for spec in image.removed}
+    state.rebuild_indices()
+    return state
