@@ -1,0 +1,86 @@
+"""Fold and log together: observe, decide, append, and only then dispatch (C8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from poolsm import STATE_VERSION, Fleet, Step
+from poolsm.events import Event
+from poolsm.state import State
+from poolsm_runners.log.port import Log, LogSource, Snapshot
+
+SNAPSHOT_EVERY = 5_000  # stored events between two snapshots of the state
+
+Watcher = Callable[[Event, Step], None]
+
+
+def open_fleet(log: LogSource) -> Fleet:
+    """The fold as the log has it: from its newest usable snapshot, then event by event."""
+    snapshot = log.load_snapshot(STATE_VERSION)
+    fleet = Fleet.restore(snapshot.payload) if snapshot else Fleet()
+    for entry in log.read(after=fleet.position):
+        fleet.step(entry.event)
+    return fleet
+
+
+class Engine:
+    """The only way by which an event reaches the fold and the log.
+
+    When an append fails the fold is ahead of the log, so the engine must be dropped and made
+    anew from what the log holds; :attr:`broken` says so, and every later call raises again.
+    """
+
+    def __init__(self, log: Log, fleet: Fleet) -> None:
+        self.log = log
+        self.fleet = fleet
+        self.broken = False
+        self._watchers: list[Watcher] = []
+        self._snapshot_position = fleet.position
+
+    @property
+    def state(self) -> State:
+        """The fold's state, to be read only."""
+        return self.fleet.state
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call ``watcher(event, step)`` after each event that is durable, quiet ones too."""
+        self._watchers.append(watcher)
+
+    async def record(self, event: Event) -> Step:
+        """Fold one event and return when it is durable with the commands that it caused.
+
+        Events of concurrent callers are folded and appended in the order of the calls.
+
+        Raises:
+            LogWriteError: not durable; nothing of it may be carried out.
+        """
+        step = self.fleet.step(event)
+        if step.entries:
+            snapshot = self._snapshot_due()
+            # A call that is cancelled here has been folded: it has to reach the log, too.
+            try:
+                await asyncio.shield(self.log.append(step.entries))
+            except asyncio.CancelledError:
+                raise
+            except BaseException:
+                self.broken = True
+                raise
+            if snapshot is not None:
+                await self.log.save_snapshot(snapshot)
+        for watcher in self._watchers:
+            watcher(event, step)
+        return step
+
+    def _snapshot_due(self) -> Snapshot | None:
+        if self.fleet.position - self._snapshot_position < SNAPSHOT_EVERY:
+            return None
+        return self.take_snapshot()
+
+    def take_snapshot(self) -> Snapshot | None:
+        """The state as it is now, if the log holds all that led to it."""
+        payload = self.fleet.snapshot()
+        if payload is None:
+            return None
+        self._snapshot_position = self.fleet.position
+        return Snapshot(self.fleet.position, STATE_VERSION, payload)
