@@ -51,9 +51,7 @@ _ALLOWED = (
 )
 
 
-def invalid(
-    field: str, value: object, why: str, *, where: str = "field/attribute"
-) -> Exception:
+def invalid(field: str, value: object, why: str, *, where: str = "field/attribute") -> Exception:
     """Nova's refusal of a body that its schema does not allow: it repeats the value."""
     text = f"Invalid input for {where} {field}. Value: {value}. {why}"
     return refuse(400, text)
@@ -72,7 +70,7 @@ def create(world: World, project: str, body: Json, now_ms: int) -> SimReply:
         raise refuse(400, "Invalid key_name provided.")
     networks = _networks(world, project, wanted["networks"])
     _check_quotas(world, project, flavor)
-    server = _make(world, project, wanted, flavor, image, networks, now_ms)
+    server = _make(world, project, wanted, flavor, image, networks=networks, now_ms=now_ms)
     world.admit(server)
     lifecycle.begin_build(world, server, now_ms)
     answer: Json = {
@@ -183,13 +181,16 @@ def _check_user_data(value: object) -> None:
         raise invalid("user_data", value, f"{value!r} is not of type 'string'")
     if len(value) > USER_DATA_LIMIT_BYTES:
         raise invalid("user_data", value, f"{value!r} is too long")
-    encoded = value.encode()
+    if not _is_base64(value.encode()):
+        raise invalid("user_data", value, f"{value!r} is not a 'base64'")
+
+
+def _is_base64(encoded: bytes) -> bool:
     try:
-        if not _BASE64.match(encoded):
-            raise ValueError(value)
         b64decode(encoded)
     except ValueError:
-        raise invalid("user_data", value, f"{value!r} is not a 'base64'") from None
+        return False
+    return bool(_BASE64.match(encoded))
 
 
 def _check_networks_shape(networks: object) -> None:
@@ -277,6 +278,7 @@ def _make(
     wanted: Json,
     flavor: FlavorConfig,
     image: Image,
+    *,
     networks: tuple[str, ...],
     now_ms: int,
 ) -> SimServer:

@@ -17,9 +17,10 @@ from attrs import define, field, frozen
 
 from poolsm.testing.config import PROJECTS
 
-# Nothing is done, and the client gets: the error; no answer; a closed connection; no answer,
+# Nothing is done, and the client gets: the error; no answer; a closed connection; no
+# connection at all (where a transport can tell: a served cloud closes it); no answer,
 # and the request is carried out ``delay_ms`` later (a proxy's queue); a good answer (ignore).
-BEFORE = ("refuse", "hang", "drop", "late")
+BEFORE = ("refuse", "hang", "drop", "unreachable", "late")
 # The request is carried out, and the client gets: the error, no answer, a closed connection,
 # half an answer, a late answer.
 AFTER = ("refuse_after", "hang_after", "drop_after", "cut", "delay")

@@ -41,12 +41,12 @@ def list_servers(
     return json_bytes_reply(200, body + b"}")
 
 
-def _page(
-    world: World, project: str, query: dict[str, str], limit: int, now_ms: int
-) -> list[Row]:
+def _page(world: World, project: str, query: dict[str, str], limit: int, now_ms: int) -> list[Row]:
     stale = world.faults.strike(("stale",), now_ms, "list", project)
-    rows = _rows_now(world, project) if stale is None else _rows_at(
-        world, project, now_ms - stale.age_ms
+    rows = (
+        _rows_now(world, project)
+        if stale is None
+        else _rows_at(world, project, now_ms - stale.age_ms)
     )
     marker = query.get("marker", "")
     if marker:
@@ -108,8 +108,9 @@ def _filter(query: dict[str, str]) -> Callable[[Row], bool]:
     status = query.get("status", "").upper()
     if pattern is None and not status:
         return lambda _: True
-    return lambda row: (pattern is None or bool(pattern.search(row[1].name))) and (
-        not status or row[1].status == status
+    return lambda row: (
+        (pattern is None or bool(pattern.search(row[1].name)))
+        and (not status or row[1].status == status)
     )
 
 
@@ -131,9 +132,7 @@ def _records(
     return records
 
 
-def _record(
-    world: World, project: str, server: SimServer, face: Face, now_ms: int
-) -> list[bytes]:
+def _record(world: World, project: str, server: SimServer, face: Face, now_ms: int) -> list[bytes]:
     """One server's record, or what a fault makes of it."""
     fault = world.faults.strike(RECORD, now_ms, "list", project, subject_of(server))
     record = server.encoded_as(face)

@@ -9,6 +9,11 @@ from poolsm.testing.replies import Json, Refused, SimReply, json_reply, neutron_
 from poolsm.testing.world import Network, World
 
 
+def refuse_network(status: int, kind: str, message: str) -> Refused:
+    """Neutron's refusal, to be raised."""
+    return Refused(neutron_error(status, kind, message))
+
+
 def list_networks(world: World, project: str, query: dict[str, str]) -> SimReply:
     """``GET /networks``: own and shared ones, ordered by id when paged."""
     shown = [
@@ -27,7 +32,7 @@ def list_networks(world: World, project: str, query: dict[str, str]) -> SimReply
         ids = [network.network_id for network in shown]
         if marker not in ids:
             text = f"Network {marker} could not be found."
-            raise Refused(neutron_error(404, "NetworkNotFound", text))
+            raise refuse_network(404, "NetworkNotFound", text)
         shown = shown[ids.index(marker) + 1 :]
     limit = int(query["limit"]) if query["limit"].isdigit() else 0
     page = shown[:limit] if limit else shown
@@ -41,13 +46,11 @@ def show_network(world: World, project: str, network_id: str) -> SimReply:
     network = world.networks.get(network_id)
     if network is None or not (network.config.shared or network.config.project == project):
         text = f"Network {network_id} could not be found."
-        raise Refused(neutron_error(404, "NetworkNotFound", text))
+        raise refuse_network(404, "NetworkNotFound", text)
     return json_reply(200, {"network": view(world, network)})
 
 
-def _links(
-    world: World, query: dict[str, str], page: list[Network], *, full: bool
-) -> list[Json]:
+def _links(world: World, query: dict[str, str], page: list[Network], *, full: bool) -> list[Json]:
     root = f"{world.config.base_url}/network/v2.0/networks"
     kept = {name: value for name, value in query.items() if name != "marker"}
     links: list[Json] = []

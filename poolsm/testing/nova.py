@@ -226,5 +226,3 @@ def _check_state(server: SimServer, action: str, allowed: tuple[str, ...]) -> No
         raise _conflict(action, server, "vm_state", face.vm_state)
     if face.task_state is not None:
         raise _conflict(action, server, "task_state", face.task_state)
-
-

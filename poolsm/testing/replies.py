@@ -50,6 +50,7 @@ class SimReply:
             any, was at the arrival.
         hang: the answer never comes.
         cut: the connection breaks in the middle of the body (before it, if it is empty).
+        unreachable: there was no connection: no byte of the request left the client.
     """
 
     status: int
@@ -58,6 +59,7 @@ class SimReply:
     delay_ms: int = 0
     hang: bool = False
     cut: bool = False
+    unreachable: bool = False
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not an error of this program

@@ -24,6 +24,8 @@ from poolsm.testing.config import (
 from poolsm.testing.faults import FaultBook, Subject
 from poolsm.testing.server import GONE, Address, SimServer
 
+EPOCH_MS = 1_767_225_600_000  # 2026-01-01: when the images that come with the cloud were made
+
 
 @define(eq=False)
 class Image:
@@ -98,13 +100,14 @@ class Step:
 class World:
     """Everything there is. Times are milliseconds since 1970 UTC.
 
-    Three generators, so that a fault that is set does not change the ids or the boot times
-    of the rest of a run with the same seed.
+    Several generators, so that neither a fault that is set nor how often somebody asks changes
+    the ids or the boot times of the rest of a run with the same seed.
     """
 
     config: CloudConfig
     ids: Random
     pace: Random
+    network: Random
     faults: FaultBook
     now_ms: int = 0
     servers: dict[str, SimServer] = field(factory=dict)
@@ -124,11 +127,11 @@ class World:
 
     def lasts(self, spread: Spread) -> int:
         """A random duration in milliseconds."""
-        low, high = spread.low_ms, spread.high_ms
-        time_ms = low if high <= low else self.pace.randint(low, high)
-        if spread.tail > 0 and self.pace.random() < spread.tail:
-            time_ms += self.pace.randint(0, spread.tail_ms)
-        return time_ms
+        return draw(self.pace, spread)
+
+    def answers_in(self, spread: Spread) -> int:
+        """A random time to an answer in milliseconds."""
+        return draw(self.network, spread)
 
     def schedule(
         self, at_ms: int, action: str, server: SimServer | None = None, argument: str = ""
@@ -183,6 +186,15 @@ class World:
         return tuple(taken)
 
 
+def draw(dice: Random, spread: Spread) -> int:
+    """A random duration of a spread, in milliseconds."""
+    low, high = spread.low_ms, spread.high_ms
+    time_ms = low if high <= low else dice.randint(low, high)
+    if spread.tail > 0 and dice.random() < spread.tail:
+        time_ms += dice.randint(0, spread.tail_ms)
+    return time_ms
+
+
 def subject_of(server: SimServer) -> Subject:
     """A server as the faults know it."""
     return Subject(server.face.name, server.pool, server.server_id)
@@ -216,20 +228,20 @@ def make_network(config: NetworkConfig) -> Network:
     return Network(network_id, evolve(config, network_id=network_id), subnet)
 
 
-def make_world(config: CloudConfig, seed: int, start_ms: int) -> World:
+def make_world(config: CloudConfig, seed: int) -> World:
     """An empty cloud with its images, flavors and networks."""
     world = World(
         config,
         ids=Random(f"{seed}/ids"),
         pace=Random(f"{seed}/pace"),
+        network=Random(f"{seed}/network"),
         faults=FaultBook(Random(f"{seed}/faults")),
-        now_ms=start_ms,
     )
     for name in PROJECTS:
         world.quotas[name] = config.quotas(name)
         world.key_pairs[name] = set(config.key_pairs)
     for image_config in config.images:
-        image = make_image(image_config, config, start_ms)
+        image = make_image(image_config, config, EPOCH_MS)
         world.images[image.image_id] = image
     for network_config in config.networks:
         network = make_network(network_config)
