@@ -11,8 +11,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +105,21 @@ class LabClient:
         path = Path(self.lab.log / f"{service}.access")
         return path.read_text().splitlines() if path.exists() else []
 
-    def sql(self, statement: str) -> str:
-        """One statement for the lab's database, for damage that no API can do."""
+    @contextmanager
+    def locked_table(self, table: str) -> Iterator[None]:
+        """Let every query of a table hang: a database out of reach, as no API can make it."""
         port = self.lab.port("mysql")
-        client = ["mariadb", "--no-defaults", "-h127.0.0.1", "-uroot", f"-P{port}", "-Ne"]
-        done = subprocess.run([*client, statement], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise LabError(f"{statement}: {done.stderr.strip()}")
-        return done.stdout
+        client = ["mariadb", "--no-defaults", "-h127.0.0.1", "-uroot", f"-P{port}", "-Nn"]
+        session = subprocess.Popen(client, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert session.stdin is not None
+        assert session.stdout is not None
+        session.stdin.write(f"LOCK TABLES {table} WRITE; SELECT 'locked';\n")
+        session.stdin.flush()
+        session.stdout.readline()
+        try:
+            yield
+        finally:
+            session.communicate()  # the end of the session ends the lock
 
     # ----------------------------------------------------------------------- quotas
     def set_quota(self, project: str = "vmpool", **limits: int) -> None:
