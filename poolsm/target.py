@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from attrs import frozen
@@ -11,6 +12,8 @@ from poolsm.images import NOT_FOUND, resolve_image
 from poolsm.records import FlavorRecord, NetworkRecord
 from poolsm.spec import SYSTEM_USER_ID, PoolSpec, SecretRef
 from poolsm.state import State
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 @frozen
@@ -69,8 +72,11 @@ def resolve_target(spec: PoolSpec, state: State) -> Target | Unresolved:
 def _one(
     what: str, ref: str, catalog: Mapping[str, FlavorRecord] | Mapping[str, NetworkRecord]
 ) -> str | Unresolved:
-    """The id that a reference means: an id as it is, else the only one of that name."""
-    if ref in catalog:
+    """The id that a reference means: an id as it is, else the only one of that name.
+
+    A UUID that is not listed may still be one that only the VM project sees: Nova decides.
+    """
+    if ref in catalog or _UUID.fullmatch(ref):
         return ref
     named = sorted(key for key, record in catalog.items() if record.name == ref)
     if len(named) == 1:
