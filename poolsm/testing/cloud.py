@@ -207,7 +207,9 @@ def _after(call: Call, fault: Fault, reply: SimReply) -> SimReply:
 def _error(call: Call, fault: Fault) -> SimReply:
     if fault.html:
         return proxy_error(fault.status, fault.message, fault.retry_after_s)
-    message = fault.message or f"simulated fault {fault.name or fault.kind}"
-    if fault.status == 401 and not fault.message:
-        message = "The request you have made requires authentication."
-    return service_error(call.service, fault.status, message, fault.retry_after_s)
+    # Without a text of its own a 401 has the service's.
+    message = fault.message or (
+        "" if fault.status == 401 else f"simulated fault {fault.name or fault.kind}"
+    )
+    accept = call.headers.get("accept", "")
+    return service_error(call.service, fault.status, message, fault.retry_after_s, accept=accept)

@@ -9,6 +9,12 @@ from attrs import field, frozen
 
 Json = dict[str, object]
 
+# Glance checks the token itself and has words of its own.
+_GLANCE_DENIED = (
+    "This server could not verify that you are authorized to access the document you requested. "
+    "Either you supplied the wrong credentials (e.g., bad password), or your browser does not "
+    "understand how to supply the credentials required."
+)
 _JSON = {"content-type": "application/json"}
 _HTML = {"content-type": "text/html; charset=UTF-8"}
 
@@ -142,15 +148,24 @@ def proxy_error(status: int, message: str = "", retry_after_s: int | None = None
 
 
 def service_error(
-    service: str, status: int, message: str, retry_after_s: int | None = None
+    service: str,
+    status: int,
+    message: str,
+    retry_after_s: int | None = None,
+    *,
+    accept: str = "",
 ) -> SimReply:
-    """The error body of whichever service is asked."""
-    if status == 401 or service == "identity":
+    """The error body of whichever service is asked; ``accept`` is the request's header."""
+    if service == "image" and status == 401 and not message:
+        message = _GLANCE_DENIED
+    elif status == 401 or service == "identity":
         return keystone_error(
             status, message or "The request you have made requires authentication."
         )
     if service == "image":
         reply = glance_error(status, message)
+        if "json" in accept:
+            reply = as_json(reply, message)
     elif service == "network":
         reply = neutron_error(status, "SimulatedFault", message)
     else:
