@@ -25,6 +25,7 @@ COMMAND_VERSIONS: dict[str, int] = {kind.__name__: 1 for kind in COMMAND_TYPES}
 
 _ENCODER = msgspec.json.Encoder()
 _JSON_DECODER = msgspec.json.Decoder(Json)
+_MALFORMED = (msgspec.MsgspecError, RecursionError)
 _EVENT_DECODERS = {kind.__name__: msgspec.json.Decoder(kind) for kind in EVENT_TYPES}
 _COMMAND_DECODERS = {kind.__name__: msgspec.json.Decoder(kind) for kind in COMMAND_TYPES}
 
@@ -69,7 +70,7 @@ def decode_event(kind: str, version: int, data: bytes) -> Event:
             data = _ENCODER.encode(UPCASTERS[kind, version](_JSON_DECODER.decode(data)))
             version += 1
         return _EVENT_DECODERS[kind].decode(data)
-    except msgspec.MsgspecError as error:
+    except _MALFORMED as error:
         raise UnreadableRecordError(f"event {kind} version {version}: {error}") from None
 
 
@@ -80,5 +81,5 @@ def decode_command(kind: str, version: int, data: bytes) -> Command:
         raise UnknownKindError("command", kind, version, newest)
     try:
         return _COMMAND_DECODERS[kind].decode(data)
-    except msgspec.MsgspecError as error:
+    except _MALFORMED as error:
         raise UnreadableRecordError(f"command {kind} version {version}: {error}") from None

@@ -26,11 +26,32 @@ from poolsm_runners.log.port import LogOpenError
 
 MOUNTS = Path("/proc/self/mounts")
 NETWORK_FILE_SYSTEMS = frozenset(
-    ("afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.cephfs", "fuse.glusterfs", "fuse.s3fs")
-    + ("fuse.sshfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2")
-    + ("orangefs", "smb2", "smb3", "smbfs")
+    {
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "fuse.ceph",
+        "fuse.cephfs",
+        "fuse.glusterfs",
+        "fuse.s3fs",
+        "fuse.sshfs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "smb2",
+        "smb3",
+        "smbfs",
+    }
 )
 
+SMALLEST_BYTES = 512  # SQLite's smallest page
 _AT_REST = "mode=ro&immutable=1"
 _KILLED = "mode=ro&vfs=unix-none"
 _LIVE = "mode=ro"
@@ -122,6 +143,11 @@ def _refuse_no_file(path: Path) -> None:
         raise LogOpenError(f"{path}: is not a regular file; name the file of a log")
     if not found.st_size:
         raise LogOpenError(f"{path}: is empty, so not a log; restore a backup, or remove it")
+    if found.st_size < SMALLEST_BYTES:  # SQLite would take it for a new database
+        raise LogOpenError(
+            f"{path}: has {found.st_size} bytes, so it is not an SQLite file, or the rest of one; "
+            "restore a backup, or name another file"
+        )
     if not os.access(path, os.R_OK):
         raise LogOpenError(f"{path}: may not be read by this user; run as its owner")
 

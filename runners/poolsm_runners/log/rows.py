@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from poolsm import codec
+from poolsm.commands import Command
 from poolsm.entries import Entry
 from poolsm.errors import UnknownKindError, UnreadableRecordError
 from poolsm_runners.log.port import LogMisuseError, StoredCommand, StoredEntry
 
+INTEGER_LIMIT = 2**63  # of the integers of every database that a log may be in
+
 
 def store(entry: Entry) -> StoredEntry:
-    """One entry at today's versions; raises LogMisuseError for a command without an id."""
-    kind = type(entry.event).__name__
-    commands = []
-    for command in entry.commands:
-        name = type(command).__name__
-        if not command.command_id:
-            raise LogMisuseError(
-                f"entry {entry.position}: its {name} has no command_id; "
-                "append the commands that the core returned, not drafts"
-            )
-        commands.append(
-            StoredCommand(
-                command.command_id, name, codec.COMMAND_VERSIONS[name], codec.encode(command)
-            )
+    """One entry at today's versions; raises LogMisuseError for one that cannot be stored."""
+    event = entry.event
+    if not -INTEGER_LIMIT <= event.at_ms < INTEGER_LIMIT:
+        raise LogMisuseError(
+            f"entry {entry.position}: at_ms = {event.at_ms} does not fit 64 bits; "
+            "give milliseconds since 1970"
         )
-    return StoredEntry(
-        entry.position,
-        entry.event.at_ms,
-        kind,
-        codec.EVENT_VERSIONS[kind],
-        codec.encode(entry.event),
-        tuple(commands),
+    try:
+        payload = codec.encode(event)
+        commands = tuple(_store_command(entry.position, command) for command in entry.commands)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise LogMisuseError(
+            f"entry {entry.position}: {type(event).__name__} or a command of it cannot be encoded "
+            f"({error}); give values of the types that its class declares"
+        ) from error
+    kind = type(event).__name__
+    version = codec.EVENT_VERSIONS[kind]
+    return StoredEntry(entry.position, event.at_ms, kind, version, payload, commands)
+
+
+def _store_command(position: int, command: Command) -> StoredCommand:
+    kind = type(command).__name__
+    if not command.command_id:
+        raise LogMisuseError(
+            f"entry {position}: its {kind} has no command_id; "
+            "append the commands that the core returned, not drafts"
+        )
+    return StoredCommand(
+        command.command_id, kind, codec.COMMAND_VERSIONS[kind], codec.encode(command)
     )
 
 
@@ -50,3 +62,19 @@ def restore(stored: StoredEntry, where: str) -> Entry:
         error.args = (f"{where}: {error}",)
         raise
     return Entry(stored.position, event, commands)
+
+
+def event_rows(entries: Iterable[StoredEntry]) -> list[tuple[int, int, str, int, bytes]]:
+    """Parameters of ``schema.INSERT_EVENT``."""
+    return [
+        (entry.position, entry.at_ms, entry.kind, entry.version, entry.payload) for entry in entries
+    ]
+
+
+def command_rows(entries: Iterable[StoredEntry]) -> list[tuple[str, int, int, str, int, bytes]]:
+    """Parameters of ``schema.INSERT_COMMAND``."""
+    return [
+        (command.command_id, entry.position, n, command.kind, command.version, command.payload)
+        for entry in entries
+        for n, command in enumerate(entry.commands)
+    ]

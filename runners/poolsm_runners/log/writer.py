@@ -30,7 +30,7 @@ from poolsm_runners.log.port import (
     StoredEntry,
 )
 from poolsm_runners.log.reader import SqliteReader
-from poolsm_runners.log.rows import store
+from poolsm_runners.log.rows import command_rows, event_rows, store
 
 QUEUE_LIMIT = 10_000  # entries and secrets that may wait; a larger batch waits until it is alone
 
@@ -133,7 +133,10 @@ class SqliteLog:
 
     async def put_secret(self, text: str) -> SecretRef:
         """As the port says."""
-        secret = text.encode()
+        try:
+            secret = text.encode()
+        except UnicodeEncodeError as error:
+            raise LogMisuseError(f"secret: is no Unicode text ({error.reason}); mend it") from None
         digest = hmac.digest(self._key, secret, "sha256").hex()
         job = _Job(asyncio.get_running_loop().create_future(), secret=(digest, text))
         await self._submit(job)
@@ -239,12 +242,7 @@ class SqliteLog:
     async def _commit_rows(self, jobs: list[_Job]) -> None:
         entries = [entry for job in jobs for entry in job.entries]
         secrets = [job.secret for job in jobs if job.secret is not None]
-        events = [(row.position, row.at_ms, row.kind, row.version, row.payload) for row in entries]
-        commands = [
-            (command.command_id, entry.position, n, command.kind, command.version, command.payload)
-            for entry in entries
-            for n, command in enumerate(entry.commands)
-        ]
+        events, commands = event_rows(entries), command_rows(entries)
         connection = self._connection
         await connection.execute("BEGIN IMMEDIATE")
         if secrets:
