@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -74,8 +75,11 @@ class LabClient:
             os.environ.pop("OS_CLOUD", None)
             files = [str(self.lab.clouds_yaml)]
             config = openstack.config.OpenStackConfig(config_files=files, load_envvars=False)
-            region = config.get_one(cloud=cloud)
-            self._connections[cloud] = openstack.connection.Connection(config=region)
+            with warnings.catch_warnings():
+                # the SDK deprecates features of its own at every connection
+                warnings.simplefilter("ignore")
+                region = config.get_one(cloud=cloud)
+                self._connections[cloud] = openstack.connection.Connection(config=region)
         return self._connections[cloud]
 
     @property

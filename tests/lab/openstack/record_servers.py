@@ -235,11 +235,14 @@ def lists(s: Session) -> None:
     s.nova("servers-detail-limit-above-max", "GET", SERVERS + "?limit=5000")
     s.nova("servers-list-by-name", "GET", SERVERS + "?name=^vm-2$")
     s.nova("servers-list-by-status", "GET", SERVERS + "?status=SHUTOFF")
+    time.sleep(1.1)
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())  # two of the three change
     s.client.delete_servers([idents[2]])
     s.client.wait_gone(idents[2])
     s.nova("servers-detail-marker-gone", "GET", page, server=idents[2])
     s.nova("servers-detail-marker-unknown", "GET", page, server=UNKNOWN)
-    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 4))
+    s.act(idents[0], "os-stop")
+    s.rest(idents[0], "SHUTOFF")
     path = detail + "?changes-since={since}"
     answer = s.nova("servers-detail-changes-since", "GET", path, since=since)
     if "DELETED" not in {row["status"] for row in answer.json()["servers"]}:
