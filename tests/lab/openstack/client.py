@@ -77,7 +77,7 @@ class LabClient:
             config = openstack.config.OpenStackConfig(config_files=files, load_envvars=False)
             with warnings.catch_warnings():
                 # the SDK deprecates features of its own at every connection
-                warnings.simplefilter("ignore")
+                warnings.simplefilter("ignore", PendingDeprecationWarning)
                 region = config.get_one(cloud=cloud)
                 self._connections[cloud] = openstack.connection.Connection(config=region)
         return self._connections[cloud]
