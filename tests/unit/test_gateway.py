@@ -149,7 +149,6 @@ BROKEN = {
     "failed page": (error(500, "computeFault", "Unexpected API Error."), "500 Unexpected API"),
     "vanished marker": (error(400, "badRequest", "marker [2] not found"), "marker [2] not found"),
     "proxy": (ok(b"<html><h1>502 Bad Gateway</h1>", 502), "502 502 Bad Gateway"),
-    "no link after a full page": (ok(FULL), "without a link"),
     "link to itself": (ok({**FULL, "servers_links": link("limit=2&marker=2")}), "leads back"),
     "link to the start": (ok({**FULL, "servers_links": link("limit=2")}), "leads back"),
     "truncated": (ok(b'{"servers": [{"id": "3", "stat'), "unreadable"),
@@ -176,6 +175,52 @@ async def test_any_doubt_about_one_page_fails_the_listing(what):
         assert failure.value.transport_error == "timeout"
     else:
         assert failure.value.http_status in {second.status, None}
+
+
+async def test_a_full_page_without_a_link_is_the_end_only_if_nothing_follows():
+    cloud, transport = gateway(ok(FULL), ok({"servers": []}))
+    assert len(await cloud.list_servers()) == 2
+    assert transport.asked[1][3] == "/servers/detail?limit=2&marker=2"
+    cloud, _ = gateway(ok(FULL), ok({"servers": [row("3")]}))
+    with pytest.raises(ListingError, match="full page without a link"):
+        await cloud.list_servers()
+
+
+async def test_servers_are_listed_without_a_limit_which_would_hide_those_of_a_lost_cell():
+    cloud, transport = gateway(
+        ok({"servers": [row("1"), row("2")]}), ok({"servers": [row("1")]}), page_limit=None
+    )
+    await cloud.list_servers()
+    await cloud.list_servers()
+    assert [asked[3] for asked in transport.asked] == ["/servers/detail"] * 2
+
+
+PAGES = (
+    ok({"servers": [row("1"), row("2")], "servers_links": link("marker=2")}),
+    ok({"servers": [row("3"), row("4")]}),
+)
+FEWER = ok({"servers": []})
+
+
+async def test_several_pages_prove_no_absence_by_themselves():
+    partial = ok({"server": {"id": "4", "status": "UNKNOWN"}})
+    cloud, transport = gateway(*PAGES, PAGES[0], FEWER, GONE, partial, page_limit=None)
+    assert len(await cloud.list_servers()) == 4
+    records = await cloud.list_servers()
+    assert [(one.server_id, one.status) for one in records] == [
+        ("1", "ACTIVE"), ("2", "ACTIVE"), ("4", "UNKNOWN"),
+    ]  # fmt: skip
+    assert [asked[3] for asked in transport.asked[-2:]] == ["/servers/3", "/servers/4"]
+
+
+@pytest.mark.parametrize("bad", [
+    TransportError("timeout", "late"), ok(b"<h1>404</h1>", 404), error(500, "computeFault", "x"),
+])  # fmt: skip
+async def test_an_absence_that_cannot_be_confirmed_fails_the_listing(bad):
+    cloud, _ = gateway(*PAGES, PAGES[0], FEWER, GONE, bad, page_limit=None)
+    await cloud.list_servers()
+    with pytest.raises(ListingError, match="one that the listing lacks"):
+        await cloud.list_servers()
 
 
 async def test_pages_that_never_end_are_no_listing(monkeypatch):

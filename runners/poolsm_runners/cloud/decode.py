@@ -8,7 +8,7 @@ listing (R10). Fields that no rule needs may be missing or null.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -126,16 +126,25 @@ _ERROR = msgspec.json.Decoder(dict[str, Any])
 
 @frozen
 class Page(Generic[R]):
-    """One page of a listing; ``next_url`` is where the service says that the next one is."""
+    """One page of a listing.
+
+    Attributes:
+        records: what is on it.
+        last_id: id of the last one, which is the marker of what would follow.
+        next_url: where the service says that the next page is; empty on the last one.
+    """
 
     records: list[R]
+    last_id: str
     next_url: str = ""
 
 
 def servers_page(body: bytes) -> Page[ServerRecord]:
     """A page of ``GET /servers/detail``; raises DecodeError."""
     page = _decoded(_SERVERS.decode, body)
-    return Page([_server(one) for one in page.servers], _next(page.servers_links))
+    return Page(
+        [_server(one) for one in page.servers], _last(page.servers), _next(page.servers_links)
+    )
 
 
 def server(body: bytes) -> ServerRecord:
@@ -162,7 +171,7 @@ def images_page(body: bytes) -> Page[ImageRecord]:
         )
         for one in page.images
     ]
-    return Page(records, page.next or "")
+    return Page(records, _last(page.images), page.next or "")
 
 
 def flavors_page(body: bytes) -> Page[FlavorRecord]:
@@ -174,7 +183,7 @@ def flavors_page(body: bytes) -> Page[FlavorRecord]:
         )
         for one in page.flavors
     ]
-    return Page(records, _next(page.flavors_links))
+    return Page(records, _last(page.flavors), _next(page.flavors_links))
 
 
 def networks_page(body: bytes) -> Page[NetworkRecord]:
@@ -190,7 +199,7 @@ def networks_page(body: bytes) -> Page[NetworkRecord]:
         )
         for one in page.networks
     ]
-    return Page(records, _next(page.networks_links))
+    return Page(records, _last(page.networks), _next(page.networks_links))
 
 
 def json_object(body: bytes) -> dict[str, Any] | None:
@@ -229,6 +238,10 @@ def _server(one: _Server) -> ServerRecord:
         None if one.fault is None else one.fault.message or "",
         one.progress or 0,
     )
+
+
+def _last(page: Sequence[_Server | _Image | _FullFlavor | _Network]) -> str:
+    return page[-1].id if page else ""
 
 
 def _next(links: list[_Link]) -> str:

@@ -7,6 +7,7 @@ does; what it said, or that it said nothing, is the answer.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -42,8 +43,10 @@ from poolsm_runners.cloud.port import (
 from poolsm_runners.cloud.refusals import parse_refusal
 
 R = TypeVar("R")
+Decoder = Callable[[bytes], decode.Page[R]]
 
-PAGE_LIMIT = 1000
+PAGE_LIMIT = 1000  # what Nova, Glance and Neutron give at most by default
+READS_AT_ONCE = 4  # of servers that a listing lacks
 MAX_PAGES = 10_000  # ten million records: a listing that goes on beyond is no listing
 
 
@@ -53,14 +56,26 @@ class Gateway:
     The transport adds the pinned microversion and the token. Each page of a listing and each
     request of a command has its own deadline, so a listing of n pages ends within n times
     ``list_s`` and a command that reads first within ``read_s + write_s``.
+
+    Servers are listed without a limit. Nova shows the servers of a cell that is down only in
+    a listing without limit, marker, sorting or filter; with one of these it leaves them out,
+    with a 200, as if they were gone (seen with Nova 34; ``_is_cell_down_supported``). From
+    the second page on there is no way around a marker, so a listing of several pages proves
+    no absence by itself: each server that an earlier listing had is then read on its own.
+
+    Args:
+        transport: what carries the requests.
+        deadlines: seconds for each class of call.
+        page_limit: ask for pages of this size, of servers too; for tests.
     """
 
     def __init__(
-        self, transport: Transport, deadlines: Deadlines, *, page_limit: int = PAGE_LIMIT
+        self, transport: Transport, deadlines: Deadlines, *, page_limit: int | None = None
     ) -> None:
         self._transport = transport
         self._deadlines = deadlines
         self._page_limit = page_limit
+        self._listed: frozenset[str] = frozenset()
 
     async def projects(self) -> Projects:
         """The ids of both projects; raises ListingError when there is no authenticating."""
@@ -71,19 +86,25 @@ class Gateway:
 
     async def list_servers(self) -> list[ServerRecord]:
         """All servers of the VM project; raises ListingError."""
-        return await self._list(VM, "compute", "/servers/detail", decode.servers_page)
+        path = "/servers/detail"
+        query = "" if self._page_limit is None else f"limit={self._page_limit}"
+        records, pages = await self._list(VM, "compute", path, query, decode.servers_page)
+        if query or pages > 1:
+            records += await self._left_out(records)
+        self._listed = frozenset(record.server_id for record in records)
+        return records
 
     async def list_images(self, project: str) -> list[ImageRecord]:
         """All images that a project sees, community ones aside; raises ListingError."""
-        return await self._list(project, "image", "/images", decode.images_page)
+        return await self._list_with_limit(project, "image", "/images", decode.images_page)
 
     async def list_flavors(self) -> list[FlavorRecord]:
         """All flavors that the VM project may use; raises ListingError."""
-        return await self._list(VM, "compute", "/flavors/detail", decode.flavors_page)
+        return await self._list_with_limit(VM, "compute", "/flavors/detail", decode.flavors_page)
 
     async def list_networks(self) -> list[NetworkRecord]:
         """All networks that the VM project sees; raises ListingError."""
-        return await self._list(VM, "network", "/networks", decode.networks_page)
+        return await self._list_with_limit(VM, "network", "/networks", decode.networks_page)
 
     async def close(self) -> None:
         """Close the transport."""
@@ -113,29 +134,68 @@ class Gateway:
             case _:
                 raise TypeError(f"{type(command).__name__} is not a call to the cloud")
 
-    # A page that has as many records as were asked for is followed by another one, always:
-    # all three services give a next link then, even if that page turns out to be empty.
-    async def _list(
-        self, project: str, service: str, path: str, decoder: Callable[[bytes], decode.Page[R]]
+    async def _list_with_limit(
+        self, project: str, service: str, path: str, decoder: Decoder[R]
     ) -> list[R]:
+        # Without a limit Glance gives 25 records a page.
+        query = f"limit={self._page_limit or PAGE_LIMIT}"
+        return (await self._list(project, service, path, query, decoder))[0]
+
+    async def _list(
+        self, project: str, service: str, path: str, query: str, decoder: Decoder[R]
+    ) -> tuple[list[R], int]:
+        """All records, and on how many pages they came."""
         records: list[R] = []
-        query = f"limit={self._page_limit}"
         seen = {query}
-        for _ in range(MAX_PAGES):
-            page = await self._page(project, service, f"{path}?{query}", decoder)
+        for pages in range(1, MAX_PAGES + 1):
+            page = await self._page(project, service, _url(path, query), decoder)
             records += page.records
             if not page.next_url:
-                if len(page.records) >= self._page_limit:
-                    raise ListingError(f"{path}: a full page without a link to the next one")
-                return records
+                await self._confirm_end(project, service, path, page, decoder)
+                return records, pages
             query = urlsplit(page.next_url).query
             if "marker" not in parse_qs(query) or query in seen:
                 raise ListingError(f"{path}: the link to the next page leads back")
             seen.add(query)
         raise ListingError(f"{path}: more than {MAX_PAGES} pages")
 
+    async def _confirm_end(
+        self, project: str, service: str, path: str, last: decode.Page[R], decoder: Decoder[R]
+    ) -> None:
+        """Refuse a page as the last one if it is full and records follow without a link.
+
+        A cloud may give longer pages than the default, and then a long one may be the last.
+        """
+        limit = self._page_limit or PAGE_LIMIT
+        if len(last.records) < limit:
+            return
+        query = f"limit={limit}&marker={quote(last.last_id, safe='')}"
+        if (await self._page(project, service, _url(path, query), decoder)).records:
+            raise ListingError(f"{path}: a full page without a link to the next one")
+
+    async def _left_out(self, records: list[ServerRecord]) -> list[ServerRecord]:
+        """Servers of the last listing that this one lacks, though they exist."""
+        absent = sorted(self._listed.difference(record.server_id for record in records))
+        at_once = asyncio.Semaphore(READS_AT_ONCE)
+
+        async def read(server_id: str) -> Answer:
+            async with at_once:
+                return await self._read(server_id)
+
+        found: list[ServerRecord] = []
+        for answer in await asyncio.gather(*map(read, absent)):
+            if answer.server is not None:
+                found.append(answer.server)
+            elif answer.http_status != 404 or not answer.error_kind:
+                raise ListingError(
+                    f"/servers: reading one that the listing lacks: {answer.message}",
+                    http_status=answer.http_status,
+                    transport_error=answer.transport_error,
+                )
+        return found
+
     async def _page(
-        self, project: str, service: str, path: str, decoder: Callable[[bytes], decode.Page[R]]
+        self, project: str, service: str, path: str, decoder: Decoder[R]
     ) -> decode.Page[R]:
         try:
             reply = await self._transport.request(
@@ -258,6 +318,10 @@ def _not_to_be_done(command: Command, found: Answer) -> Answer | None:
     if verdict != expect.GO:
         return Answer(server_id=found.server_id, server=found.server, unmet=verdict)
     return None
+
+
+def _url(path: str, query: str) -> str:
+    return f"{path}?{query}" if query else path
 
 
 def _path(server_id: str, rest: str = "") -> str:
