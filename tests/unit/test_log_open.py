@@ -255,6 +255,26 @@ async def test_a_killed_runners_log_is_read_with_its_write_ahead_log(sound, tmp_
     assert len(list(sqlite.open_read_only(path).read())) == EVENTS + 101
 
 
+def test_a_killed_runners_log_in_a_folder_that_cannot_be_written_is_not_read_in_part(sound):
+    code = (
+        "import os, sys; from poolsm_runners.log import port, sqlite\n"
+        "if os.geteuid() == 0: os.setgid(65534); os.setuid(65534)\n"
+        "try: sqlite.open_read_only(sys.argv[1])\n"
+        "except port.LogOpenError as error: print(error)"
+    )
+    folder = Path(tempfile.mkdtemp())
+    try:
+        path = take(sound, folder, "killed")
+        for name in ("fleet.db", "fleet.db-wal"):
+            (folder / name).chmod(0o444)
+        folder.chmod(0o555)
+        result = run([sys.executable, "-c", code, path], env=ENV, capture_output=True, text=True)
+        assert "its runner was killed and its folder cannot be written" in result.stdout, result
+    finally:
+        folder.chmod(0o700)
+        shutil.rmtree(folder)
+
+
 async def test_half_a_checkpoint_is_no_damage(sound, tmp_path):
     # The first page already tells the new size, the file does not have it yet.
     path = take(sound, tmp_path, "killed")
@@ -294,7 +314,8 @@ async def test_creating_never_replaces_anything(tmp_path):
 
 def test_a_log_in_a_folder_that_cannot_be_written_is_read(sound):
     code = (
-        "import asyncio, os, sys; from poolsm_runners.log import port, sqlite\n"
+        "import asyncio, concurrent.futures.thread, os, sys\n"
+        "from poolsm_runners.log import port, sqlite\n"
         "if os.geteuid() == 0: os.setgid(65534); os.setuid(65534)  # root may write anywhere\n"
         "if not os.access(os.path.dirname(sys.argv[1]), os.W_OK):\n"
         "    print(len(list(sqlite.open_read_only(sys.argv[1]).read())))\n"

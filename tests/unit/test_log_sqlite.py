@@ -17,10 +17,8 @@ from poolsm.entries import Entry
 from poolsm.events import LogOpened, RunnerStopped, Ticked
 from poolsm_runners.log import sqlite, writer
 from poolsm_runners.log.port import (
-    Log,
     LogDamagedError,
     LogMisuseError,
-    LogSource,
     LogWriteError,
     SecretMissingError,
     Snapshot,
@@ -53,10 +51,6 @@ async def log(tmp_path):
 async def reopen(log):
     await log.close()
     return await sqlite.open_for_append(log._reader.path)
-
-
-def ports(log: sqlite.SqliteLog, reader: sqlite.SqliteReader) -> tuple[Log, LogSource]:
-    return log, reader  # checked by mypy
 
 
 async def test_what_is_appended_is_read(log):

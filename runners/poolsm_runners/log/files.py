@@ -120,7 +120,7 @@ def check(path: Path) -> None:
     """Read the whole log at ``path``, without a trace; raises LogOpenError for damage."""
     size_bytes = path.stat().st_size
     with _looking(path) as connection:
-        if not _has_wal(path) and size_bytes % (page_bytes := _pragma(connection, "page_size")):
+        if not has_wal(path) and size_bytes % (page_bytes := _pragma(connection, "page_size")):
             raise _damaged(path, f"{size_bytes} bytes are no whole pages of {page_bytes}")
         found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(1)")]
         if found != ["ok"]:
@@ -152,7 +152,8 @@ def _refuse_no_file(path: Path) -> None:
         raise LogOpenError(f"{path}: may not be read by this user; run as its owner")
 
 
-def _has_wal(path: Path) -> bool:
+def has_wal(path: Path) -> bool:
+    """Whether a write-ahead log waits beside the file: a runner has it open, or was killed."""
     try:
         return path.with_name(path.name + "-wal").stat().st_size > 0
     except OSError:
@@ -163,7 +164,7 @@ def _has_wal(path: Path) -> bool:
 def _looking(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that leaves no trace; SQLite's errors become LogOpenErrors."""
     parameters = _AT_REST
-    if _has_wal(path):
+    if has_wal(path):
         parameters = _LIVE if lock.is_held(path) else _KILLED
     try:
         with closing(

@@ -127,6 +127,11 @@ def open_read_only(path: str | os.PathLike[str]) -> SqliteReader:
         # no place for its shared memory. A log at rest can be read without any.
         if lock.is_held(real) or os.access(real.parent, os.W_OK):
             raise
+        if files.has_wal(real):
+            raise LogOpenError(
+                f"{real}: its runner was killed and its folder cannot be written, so its newest "
+                "entries cannot be read; copy it with its -wal file to a folder of your own"
+            ) from None
         return SqliteReader(real, "mode=ro&immutable=1")
 
 

@@ -244,6 +244,11 @@ class SqliteLog:
         secrets = [job.secret for job in jobs if job.secret is not None]
         events, commands = event_rows(entries), command_rows(entries)
         connection = self._connection
+        if len(events) == 1 and not commands and not secrets:
+            # One statement is a transaction by itself, and each await is a hop between threads.
+            await connection.execute(schema.INSERT_EVENT, events[0])
+            self._written = entries[-1].position
+            return
         await connection.execute("BEGIN IMMEDIATE")
         if secrets:
             await connection.executemany(schema.INSERT_SECRET, secrets)
