@@ -413,6 +413,12 @@ def test_network_file_systems(tmp_path, folder, kind):
     files.refuse_network(path, tmp_path / "absent")
 
 
+def test_an_sqlite_that_is_too_old():
+    files.refuse_old_sqlite((3, 37, 0))
+    with pytest.raises(LogOpenError, match=r"SQLite 3\.34\.1: is too old .*3\.37\.0"):
+        files.refuse_old_sqlite((3, 34, 1))
+
+
 def test_migration_is_one_transaction(sound, tmp_path):
     path = take(sound, tmp_path, "rest")
     steps = {1: ["CREATE TABLE a (x)"], 2: ["CREATE TABLE b (x)", "INSERT INTO a VALUES (1)"]}

@@ -31,6 +31,7 @@ def drafting(path: Path, created_ms: int, log_id: str) -> Iterator[sqlite3.Conne
     if os.path.lexists(path):
         raise _taken(path)
     files.refuse_network(path)
+    files.refuse_old_sqlite()
     try:
         # mkstemp makes it 0600, and SQLite gives its other files the mode of this one
         fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".draft", dir=path.parent)

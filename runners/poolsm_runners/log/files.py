@@ -51,6 +51,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
     }
 )
 
+SQLITE_NEEDED = (3, 37, 0)
 SMALLEST_BYTES = 512  # SQLite's smallest page
 _AT_REST = "mode=ro&immutable=1"
 _KILLED = "mode=ro&vfs=unix-none"
@@ -90,11 +91,22 @@ def refuse_network(path: Path, mounts: Path = MOUNTS) -> None:
         )
 
 
+def refuse_old_sqlite(found: tuple[int, ...] = sqlite3.sqlite_version_info) -> None:
+    """Raise LogOpenError for an SQLite without STRICT tables, which would see damage instead."""
+    if found < SQLITE_NEEDED:
+        needed, has = (".".join(map(str, version)) for version in (SQLITE_NEEDED, found))
+        raise LogOpenError(
+            f"SQLite {has}: is too old for the log, which needs {needed}; "
+            "run poolsm with a Python that is linked to a newer one"
+        )
+
+
 def identify(path: Path) -> int:
     """The format version of the log at ``path``: today's, or an older one.
 
     Cheap, and leaves no trace. Raises LogOpenError for anything that is not such a log.
     """
+    refuse_old_sqlite()
     _refuse_no_file(path)
     with _looking(path) as connection:
         application_id = _pragma(connection, "application_id")
