@@ -43,7 +43,7 @@ from poolsm_runners.cloud.port import VM, Answer, Cloud, ListingError
 from poolsm_runners.engine import Engine
 from poolsm_runners.operations import Desk
 from poolsm_runners.secrets import encoded_user_data
-from poolsm_runners.zones import RENEW_BEFORE_DAYS, tzdata_version, zone_rules
+from poolsm_runners.zones import needs_renewal, zone_rules
 
 LIST_EVERY_S = 5.0
 CATALOGS_EVERY_S = 60.0
@@ -86,13 +86,12 @@ class Runner:
         self._catalogs_backoff = Backoff(base_s=options.list_every_s, limit_s=60.0)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until ``stop`` is set; then end within seconds, so that the next one goes on.
+        """After :meth:`begin`: run until ``stop`` is set, then end within seconds.
 
         Raises:
             LogWriteError: the log cannot be written. Nothing of what was decided since was
                 carried out; open the log again and make a new runner.
         """
-        await self._begin()
         try:
             async with asyncio.TaskGroup() as group:
                 self._calls = group
@@ -107,7 +106,7 @@ class Runner:
                 for task in loops:
                     task.cancel()
                 await self._drain()
-        except* Exception as errors:
+        except BaseExceptionGroup as errors:
             raise _first(errors) from None
         finally:
             self._calls = None
@@ -131,7 +130,8 @@ class Runner:
 
     # --- beginning and end -------------------------------------------------------------
 
-    async def _begin(self) -> None:
+    async def begin(self) -> None:
+        """Take the log over: a new epoch, and the zone rules that its pools need."""
         now_ms = self._clock.now_ms()
         settings = self._options.settings
         await self._record(
@@ -148,10 +148,8 @@ class Runner:
     async def _load_zone(self, zone: str) -> None:
         now_ms = self._clock.now_ms()
         known = self.engine.state.zones.get(zone)
-        horizon_ms = now_ms + RENEW_BEFORE_DAYS * 86_400_000
-        fresh = zone_rules(zone, now_ms)
-        if known is None or known.tzdata_version != tzdata_version() or (known.offsets[-1][0] < horizon_ms and known.offsets[-1] != fresh.offsets[-1]):
-            await self._record(fresh)
+        if known is None or needs_renewal(known, now_ms):
+            await self._record(zone_rules(zone, now_ms))
 
     async def _until_stopped(self, stop: asyncio.Event) -> None:
         waits = [asyncio.ensure_future(stop.wait())]
@@ -306,7 +304,7 @@ def _priority(command: Command) -> Priority:
     return Priority.CREATE if isinstance(command, CreateServer) else Priority.WRITE
 
 
-def _first(errors: BaseExceptionGroup[Exception]) -> BaseException:
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first error of a group of groups: one line for an operator, not a tree."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import metadata, resources
 from zoneinfo import ZoneInfo
 
+from poolsm.calendar import ZoneRules
 from poolsm.errors import PoolsmError
 from poolsm.events import ZoneRulesLoaded
 
@@ -48,6 +49,15 @@ def zone_rules(zone: str, now_ms: int) -> ZoneRulesLoaded:
     return ZoneRulesLoaded(
         at_ms=now_ms, zone=zone, tzdata_version=tzdata_version(), offsets=tuple(offsets)
     )
+
+
+def needs_renewal(rules: ZoneRules, now_ms: int) -> bool:
+    """Whether recorded rules are of another database, or end within a year."""
+    if rules.tzdata_version != tzdata_version():
+        return True
+    coming = zone_rules(rules.zone, now_ms).offsets
+    horizon_ms = now_ms + RENEW_BEFORE_DAYS * 86_400_000
+    return any(row not in rules.offsets for row in coming[1:] if row[0] < horizon_ms)
 
 
 def tzdata_version() -> str:

@@ -169,9 +169,13 @@ def version_documents(config: CloudConfig) -> dict[str, SimReply]:
     }
     glance = [
         {"id": f"v2.{minor}", "status": status, "links": _self(f"{root}/image/v2/")}
-        for minor, status in [(17, "CURRENT"), *((n, "SUPPORTED") for n in range(15, -1, -1))]
+        for minor, status in [
+            (17, "CURRENT"),
+            *((n, "SUPPORTED") for n in (15, *range(13, -1, -1))),
+        ]
     ]
     neutron = {"id": "v2.0", "status": "CURRENT", "links": _self(f"{root}/network/v2.0/")}
+
     return {
         "/": json_reply(300, {"versions": {"values": [keystone]}}),
         "/v3": json_reply(200, {"version": keystone}),

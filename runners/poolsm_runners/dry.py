@@ -1,0 +1,74 @@
+"""A log for a dry run: reads what is there, keeps what is new in memory, writes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import uuid
+from collections.abc import Iterator, Sequence
+
+from poolsm.entries import Entry
+from poolsm.spec import SecretRef
+from poolsm_runners.log.port import (
+    LogHeader,
+    LogSource,
+    SecretMissingError,
+    Snapshot,
+    StoredEntry,
+)
+
+
+class DryLog:
+    """Implements :class:`poolsm_runners.log.port.Log` without a trace."""
+
+    def __init__(self, source: LogSource | None, secret_key: bytes, now_ms: int) -> None:
+        self._source = source
+        self._secret_key = secret_key
+        self._header = source.header if source else LogHeader(str(uuid.uuid4()), now_ms, 0)
+        self._secrets: dict[str, str] = {}
+
+    @property
+    def header(self) -> LogHeader:
+        """The real log's, or one made up."""
+        return self._header
+
+    def last_position(self) -> int:
+        """Of the real log."""
+        return self._source.last_position() if self._source else 0
+
+    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Entry]:
+        """The real log's entries."""
+        return self._source.read(after, upto) if self._source else iter(())
+
+    def read_stored(self, after: int = 0, upto: int | None = None) -> Iterator[StoredEntry]:
+        """The real log's entries, undecoded."""
+        return self._source.read_stored(after, upto) if self._source else iter(())
+
+    def load_snapshot(self, state_version: int, upto: int | None = None) -> Snapshot | None:
+        """The real log's snapshot."""
+        return self._source.load_snapshot(state_version, upto) if self._source else None
+
+    def get_secret(self, digest: str) -> str:
+        """A secret of this run, or the real log's."""
+        if digest in self._secrets:
+            return self._secrets[digest]
+        if self._source is None:
+            raise SecretMissingError(f"no secret of digest {digest[:12]} in this dry run")
+        return self._source.get_secret(digest)
+
+    async def append(self, entries: Sequence[Entry]) -> None:
+        """Forget."""
+
+    async def put_secret(self, text: str) -> SecretRef:
+        """Keep in memory, under the reference that the real log would give it."""
+        data = text.encode()
+        digest = hmac.new(self._secret_key, data, hashlib.sha256).hexdigest()
+        ref = SecretRef(digest, len(data))
+        self._secrets[ref.digest] = text
+        return ref
+
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Forget."""
+
+    async def close(self) -> None:
+        """Nothing to give up."""

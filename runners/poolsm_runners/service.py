@@ -1,0 +1,233 @@
+"""One run, from its configuration to its end: log, cloud, runner, control socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+import structlog
+from attrs import field, frozen
+
+from poolsm import Fleet
+from poolsm.events import Event, LogOpened
+from poolsm.spec import RunnerSettings, SecretRef
+from poolsm_runners.budget import Backoff, Budget
+from poolsm_runners.clock import Clock, FastClock, WallClock
+from poolsm_runners.cloud.gateway import Gateway
+from poolsm_runners.cloud.port import Cloud, Deadlines, ListingError, Projects, Transport
+from poolsm_runners.control import ControlServer
+from poolsm_runners.dry import DryLog
+from poolsm_runners.engine import Engine, Watcher, open_fleet
+from poolsm_runners.log import sqlite
+from poolsm_runners.log.port import Log, LogLockedError, LogOpenError, LogWriteError
+from poolsm_runners.log_setup import open_or_create
+from poolsm_runners.operations import Desk, PoolDeclaration, RefusedError, declare
+from poolsm_runners.runconfig import Declared, RunConfig
+from poolsm_runners.runner import Runner, RunnerOptions
+from poolsm_runners.secrets import registrar_text
+
+logger = structlog.get_logger()
+
+FATAL = ("auth", "config")  # transport errors that waiting does not mend
+
+
+class CloudUnusableError(RefusedError):
+    """The cloud refuses us, or is not configured."""
+
+
+@frozen
+class Parts:
+    """What the runs of one process share, whatever happens to the log."""
+
+    config: RunConfig
+    clock: Clock
+    cloud: Cloud
+    projects: Projects
+    watchers: Sequence[Watcher] = field(factory=tuple)
+
+
+async def serve(
+    config: RunConfig, *, stop: asyncio.Event, watchers: Sequence[Watcher] = ()
+) -> None:
+    """Run until ``stop`` is set, through failures of the log and absences of the cloud.
+
+    Raises:
+        LogOpenError: the log cannot be used: locked, torn, foreign, newer.
+        CloudUnusableError: unknown cloud name, wrong password.
+        RefusedError: what the configuration declares is refused.
+    """
+    clock = make_clock(config)
+    async with AsyncExitStack() as stack:
+        log, fleet = await _open(config, clock)
+        stack.push_async_callback(log.close)
+        cloud = make_cloud(config, clock, fleet)
+        stack.push_async_callback(cloud.close)
+        if config.stop_after_s is not None:
+            alarm = asyncio.get_running_loop().call_later(config.stop_after_s, stop.set)
+            stack.callback(alarm.cancel)
+        projects = await _authenticate(cloud, clock, stop)
+        if projects is None:
+            return
+        parts = Parts(config, clock, cloud, projects, watchers)
+        first = True
+        while not stop.is_set():
+            try:
+                await _run(parts, log, fleet, stop, first=first)
+                return
+            except LogWriteError as error:
+                # Nothing decided since was carried out. What the log holds is the truth (C8).
+                logger.error("log.failed", error=str(error), remedy="free space; trying again")
+            first = False
+            await log.close()
+            reopened = await _reopen(config, clock, stop)
+            if reopened is None:
+                return
+            log, fleet = reopened
+            stack.push_async_callback(log.close)
+
+
+def make_clock(config: RunConfig) -> Clock:
+    """Real time for a real cloud; the simulated one may start elsewhere and run faster."""
+    if config.cloud is not None:
+        return WallClock()
+    return FastClock(config.start_at_ms, config.speed)
+
+
+def make_cloud(config: RunConfig, clock: Clock, fleet: Fleet) -> Cloud:
+    """The cloud behind its port. Imports here are slow ones that the other cloud needs not."""
+    return Gateway(_transport(config, clock, fleet), Deadlines())
+
+
+def _transport(config: RunConfig, clock: Clock, fleet: Fleet) -> Transport:
+    if config.cloud is None:
+        from poolsm_runners.cloud.simulated import embedded_transport  # noqa: PLC0415
+
+        return embedded_transport(fleet.state, clock)
+    from poolsm_runners.cloud.openstack import OpenStackTransport  # noqa: PLC0415
+
+    return OpenStackTransport(config.cloud, config.infra_cloud)
+
+
+async def _open(config: RunConfig, clock: Clock) -> tuple[Log, Fleet]:
+    if not config.dry_run:
+        return await open_or_create(config.log, clock.now_ms())
+    exists = await asyncio.to_thread(os.path.lexists, config.log)
+    source = sqlite.open_read_only(config.log) if exists else None
+    key = source.secret_key() if source else secrets.token_bytes(32)
+    log = DryLog(source, key, clock.now_ms())
+    fleet = open_fleet(log)
+    if fleet.position == 0:
+        opened = LogOpened(at_ms=clock.now_ms(), log_id=log.header.log_id)
+        await Engine(log, fleet).record(opened)
+    return log, fleet
+
+
+async def _reopen(config: RunConfig, clock: Clock, stop: asyncio.Event) -> tuple[Log, Fleet] | None:
+    """Open the log again once it can be written; None if the run is stopped before that."""
+    backoff = Backoff(base_s=1.0, limit_s=30.0)
+    while not await _stopped_within(stop, backoff.next_delay_s()):
+        try:
+            log, fleet = await open_or_create(config.log, clock.now_ms())
+        except LogLockedError:
+            raise
+        except (LogOpenError, LogWriteError) as error:
+            logger.error("log.unusable", error=str(error))
+        else:
+            logger.info("log.reopened", position=fleet.position)
+            return log, fleet
+    return None
+
+
+async def _authenticate(cloud: Cloud, clock: Clock, stop: asyncio.Event) -> Projects | None:
+    """Wait for a cloud that is away; give up on one that refuses us."""
+    backoff = Backoff(base_s=2.0, limit_s=60.0)
+    while not stop.is_set():
+        try:
+            return await cloud.projects()
+        except ListingError as error:
+            if error.transport_error in FATAL:
+                raise CloudUnusableError(error.message) from None
+            logger.error("cloud.unreachable", error=error.message)
+        await _stopped_within(stop, backoff.next_delay_s())
+    return None
+
+
+async def _stopped_within(stop: asyncio.Event, seconds: float) -> bool:
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _run(parts: Parts, log: Log, fleet: Fleet, stop: asyncio.Event, *, first: bool) -> None:
+    """One epoch of the log."""
+    config = parts.config
+    engine = Engine(log, fleet)
+    for watcher in parts.watchers:
+        engine.watch(watcher)
+    options = RunnerOptions(
+        settings=await _settings(parts, log),
+        two_projects=parts.projects.vm_project_id != parts.projects.infra_project_id,
+        dry_run=config.dry_run,
+    )
+    runner = Runner(engine, parts.cloud, parts.clock, Budget(parts.clock), options)
+    await runner.begin()
+    if first:
+        for declared in config.declared:
+            await declare_source(runner, declared)
+    if config.dry_run:
+        await runner.run(stop)
+        return
+    control = ControlServer(runner, config.log)
+    await control.start()
+    try:
+        await runner.run(stop)
+    finally:
+        await control.close()
+
+
+async def _settings(parts: Parts, log: Log) -> RunnerSettings:
+    environment = parts.config.environment
+    key: SecretRef | None = None
+    registrar: SecretRef | None = None
+    if environment.admin_key:
+        key = await log.put_secret(environment.admin_key)
+    if environment.registrar:
+        registrar = await log.put_secret(registrar_text(environment.registrar))
+    return RunnerSettings(
+        vm_project_id=parts.projects.vm_project_id,
+        infra_project_id=parts.projects.infra_project_id,
+        time_zone=parts.config.time_zone,
+        admin_key=key,
+        registrar=registrar,
+    )
+
+
+async def declare_source(runner: Runner, declared: Declared) -> None:
+    """Declare a file's pools, except those that were changed by a call since.
+
+    A file never silently undoes what an operator or service said later: that pool stays as it
+    is, and the log line says how to apply the file after all.
+    """
+    state = runner.engine.state
+    pools: list[PoolDeclaration] = []
+    for pool in declared.pools:
+        held = state.pools.get(pool.spec.key)
+        if held is None or held.origin.startswith(("file ", "environment")):
+            pools.append(pool)
+        else:
+            logger.warning(
+                "pool.kept",
+                pool=str(pool.spec.key),
+                declared_by=held.origin,
+                remedy=f"`poolsm pools apply` with {declared.origin} applies the file",
+            )
+
+    async def make(desk: Desk) -> list[Event]:
+        return await declare(desk, pools, list(declared.configs))
+
+    await runner.submit(make, declared.origin)
