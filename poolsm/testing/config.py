@@ -85,7 +85,10 @@ class ImageConfig:
 
 @frozen
 class NetworkConfig:
-    """One network with one subnet; servers get its addresses one after another."""
+    """One network with one subnet; servers get its addresses one after another.
+
+    An empty ``cidr`` is a network without a subnet, on which no server can be made.
+    """
 
     name: str
     cidr: str = "10.77.0.0/16"

@@ -21,7 +21,6 @@ from poolsm.testing.world import Image, World
 NAME_LIMIT_CHARS = 255
 USER_DATA_LIMIT_BYTES = 65_535  # encoded
 _METADATA_KEY = re.compile(r"^[a-zA-Z0-9-_:. ]{1,255}$")
-_BASE64 = re.compile(rb"^[A-Za-z0-9+/\s]*={0,2}\s*$")
 _ALLOWED = (
     "name",
     "imageRef",
@@ -68,11 +67,19 @@ def create(world: World, project: str, body: Json, now_ms: int) -> SimReply:
     key_name = wanted.get("key_name")
     if key_name is not None and key_name not in world.key_pairs[project]:
         raise refuse(400, "Invalid key_name provided.")
-    networks = _networks(world, project, wanted["networks"])
-    _check_quotas(world, project, flavor)
-    server = _make(world, project, wanted, flavor, image, networks=networks, now_ms=now_ms)
-    world.admit(server)
-    lifecycle.begin_build(world, server, now_ms)
+    _check_zone_and_groups(wanted)
+    count = _count(wanted)
+    networks = _networks(world, project, wanted["networks"], count)
+    _check_quotas(world, project, flavor, count)
+    servers = []
+    for number in range(1, count + 1):
+        name = f"{wanted['name']}-{number}" if count > 1 else str(wanted["name"])
+        order = {**wanted, "name": name}
+        server = _make(world, project, order, flavor, image, networks=networks, now_ms=now_ms)
+        world.admit(server)
+        lifecycle.begin_build(world, server, now_ms)
+        servers.append(server)
+    server = servers[0]
     answer: Json = {
         "id": server.server_id,
         "links": server.links(),
@@ -186,11 +193,12 @@ def _check_user_data(value: object) -> None:
 
 
 def _is_base64(encoded: bytes) -> bool:
+    """As leniently as Nova: other characters are skipped, what is left must be whole."""
     try:
         b64decode(encoded)
     except ValueError:
         return False
-    return bool(_BASE64.match(encoded))
+    return True
 
 
 def _check_networks_shape(networks: object) -> None:
@@ -235,7 +243,25 @@ def _image(world: World, project: str, image_id: str) -> Image:
     return image
 
 
-def _networks(world: World, project: str, wanted: object) -> tuple[str, ...]:
+def _count(wanted: Json) -> int:
+    """How many servers one request asks for."""
+    value = wanted.get("max_count", wanted.get("min_count", 1))
+    if not str(value).isdigit() or int(str(value)) < 1:
+        raise invalid("max_count", value, f"{value!r} is less than the minimum of 1")
+    return int(str(value))
+
+
+def _check_zone_and_groups(wanted: Json) -> None:
+    if wanted.get("availability_zone", "nova") != "nova":
+        raise refuse(400, "The requested availability zone is not available")
+    groups = wanted.get("security_groups", [])
+    for group in groups if isinstance(groups, list) else []:
+        name = group.get("name") if isinstance(group, dict) else group
+        if name != "default":
+            raise refuse(400, f"Unable to find security_group with name or id '{name}'")
+
+
+def _networks(world: World, project: str, wanted: object, count: int) -> tuple[str, ...]:
     """The networks' ids, each of which needs a port."""
     if wanted == "none" or not isinstance(wanted, list | str):
         return ()
@@ -247,18 +273,21 @@ def _networks(world: World, project: str, wanted: object) -> tuple[str, ...]:
         network = world.networks.get(network_id)
         if network is None or not (network.config.shared or network.config.project == project):
             raise refuse(400, f"Network {network_id} could not be found.")
+        if not network.config.cidr:
+            text = f"Network {network_id} requires a subnet in order to boot instances on."
+            raise refuse(400, text)
     limit = world.quotas[project].ports
-    if ids and 0 <= limit < world.usage[project].ports + len(ids):
+    if ids and 0 <= limit < world.usage[project].ports + count * len(ids):
         raise refuse(403, "Maximum number of ports exceeded")
     return tuple(ids)
 
 
-def _check_quotas(world: World, project: str, flavor: FlavorConfig) -> None:
+def _check_quotas(world: World, project: str, flavor: FlavorConfig, count: int) -> None:
     quotas, usage = world.quotas[project], world.usage[project]
     wanted = (
-        ("cores", flavor.vcpus, usage.cores, quotas.cores),
-        ("instances", 1, usage.instances, quotas.instances),
-        ("ram", flavor.ram_mb, usage.ram_mb, quotas.ram_mb),
+        ("cores", count * flavor.vcpus, usage.cores, quotas.cores),
+        ("instances", count, usage.instances, quotas.instances),
+        ("ram", count * flavor.ram_mb, usage.ram_mb, quotas.ram_mb),
     )
     over = [row for row in wanted if 0 <= row[3] < row[2] + row[1]]
     if not over:

@@ -26,12 +26,18 @@ BEFORE = ("refuse", "hang", "drop", "unreachable", "late")
 AFTER = ("refuse_after", "hang_after", "drop_after", "cut", "delay")
 # One page of a listing as a whole.
 PAGE = ("no_next_link", "lost_marker", "stale", "shuffle")
-# Single records of a listing; the first two also in the reading of one server.
-RECORD = ("blank_metadata", "cell_down", "omit", "duplicate", "garbage")
+# Servers that a listing is without. With a cell that is down a listing without any parameter
+# begins with a partial record of each of its servers (status UNKNOWN, no name, no metadata);
+# one with a limit, a marker or a filter leaves them out, as Nova does.
+ABSENT = ("cell_down", "omit")
+# Single records of a listing. ``partial_record`` is that of a cell that is down, in any listing.
+RECORD = ("blank_metadata", "partial_record", "duplicate", "garbage")
+# Also in the reading of one server.
+READ = ("blank_metadata", "cell_down", "partial_record")
 # The life of a server: fixed when it is asked for. ``stuck`` never ends (delete, stop, start,
 # rebuild), ``fails`` ends where it began, ``ignore`` answers well and does nothing.
 LIFE = ("spawn_error", "boot_hang", "boot_slow", "stuck", "fails", "ignore")
-KINDS = BEFORE + AFTER + PAGE + RECORD + LIFE
+KINDS = BEFORE + AFTER + PAGE + ABSENT + RECORD + LIFE
 
 OPERATIONS = (
     "auth",

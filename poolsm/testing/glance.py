@@ -69,7 +69,8 @@ def view(image: Image) -> Json:
     """An image as Glance shows it."""
     path = f"/v2/images/{image.image_id}"
     has_data = image.status != "queued"
-    return {
+    stores: Json = {"stores": "file"} if image.status == "active" else {}
+    return stores | {
         "name": image.name,
         "disk_format": "raw",
         "container_format": "bare",
@@ -92,7 +93,6 @@ def view(image: Image) -> Json:
         "self": path,
         "file": f"{path}/file",
         "schema": "/v2/schemas/image",
-        "stores": "file",
     }
 
 

@@ -133,7 +133,7 @@ def _spawn(world: World, server: SimServer, at_ms: int, _: str) -> None:
         return
     server.ports = addresses
     if not server.delete_wanted:
-        world.change(server, at_ms, task_state="spawning")
+        world.change(server, at_ms, task_state="spawning", plugged=bool(addresses))
 
 
 def _activate(world: World, server: SimServer, at_ms: int, _: str) -> None:
@@ -156,9 +156,15 @@ def _fail(world: World, server: SimServer, at_ms: int, text: str) -> None:
         _delete(world, server, at_ms, "")
         return
     world.unplug(server)
-    fault = ServerFault(500, text, at_ms)
     world.change(
-        server, at_ms, vm_state="error", task_state=None, fault=fault, host="", addresses=()
+        server,
+        at_ms,
+        vm_state="error",
+        task_state=None,
+        fault=ServerFault(500, text, at_ms),
+        host="",
+        addresses=(),
+        plugged=False,
     )
 
 

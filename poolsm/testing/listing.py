@@ -11,7 +11,7 @@ import msgspec
 
 from poolsm.testing.config import FlavorConfig
 from poolsm.testing.create import invalid
-from poolsm.testing.faults import RECORD
+from poolsm.testing.faults import ABSENT, RECORD
 from poolsm.testing.replies import Json, SimReply, json_bytes_reply, json_reply, refuse
 from poolsm.testing.server import Face, SimServer
 from poolsm.testing.world import World, subject_of
@@ -28,11 +28,13 @@ def list_servers(
     marker = query.get("marker", "")
     if marker and world.faults.strike(("lost_marker",), now_ms, "list", project):
         raise refuse(400, f"marker [{marker}] not found")
-    rows = _page(world, project, query, limit, now_ms)
-    following = rows[-1][0].server_id if rows and len(rows) == limit else ""
+    down, rows = _page(world, project, query, limit, now_ms)
+    full = bool(rows) and len(down) + len(rows) == limit
+    following = rows[-1][0].server_id if full else ""
     if following and world.faults.strike(("no_next_link",), now_ms, "list", project):
         following = ""
-    records = _records(world, project, rows, now_ms, detail=detail)
+    records = [msgspec.json.encode(_down(server, detail=detail)) for server in down]
+    records += _records(world, project, rows, now_ms, detail=detail)
     body = b'{"servers":[' + b",".join(records) + b"]"
     if following:
         place = "servers/detail" if detail else "servers"
@@ -41,28 +43,38 @@ def list_servers(
     return json_bytes_reply(200, body + b"}")
 
 
-def _page(world: World, project: str, query: dict[str, str], limit: int, now_ms: int) -> list[Row]:
+def _page(
+    world: World, project: str, query: dict[str, str], limit: int, now_ms: int
+) -> tuple[list[SimServer], list[Row]]:
+    """The servers of cells that are down, if this listing shows them, and a page of others."""
     stale = world.faults.strike(("stale",), now_ms, "list", project)
-    rows = (
-        _rows_now(world, project)
-        if stale is None
-        else _rows_at(world, project, now_ms - stale.age_ms)
-    )
     marker = query.get("marker", "")
-    if marker:
-        last = _marked(world, project, marker)
-        if stale is None:
-            rows = _rows_before(world, project, last)
-        else:
-            rows = (row for row in rows if row[0].sort_key < last.sort_key)
+    last = _marked(world, project, marker) if marker else None
+    rows: Iterable[Row]
+    if stale is None:
+        keys = world.live[project]
+        rows = _rows(world, keys, bisect_left(keys, last.sort_key) if last else len(keys))
+    else:
+        rows = _rows_at(world, project, now_ms - stale.age_ms, last)
     fits = _filter(query)
+    watched = world.faults.any_of(ABSENT)
+    down: list[SimServer] = []
     page: list[Row] = []
-    for row in rows:
-        if len(page) >= limit:
+    for server, face in rows:
+        if len(page) + len(down) >= limit:
             break
-        if fits(row):
-            page.append(row)
-    return page
+        if not fits((server, face)):
+            continue
+        fault = (
+            world.faults.strike(ABSENT, now_ms, "list", project, subject_of(server))
+            if watched
+            else None
+        )
+        if fault is None:
+            page.append((server, face))
+        elif fault.kind == "cell_down" and query.keys() <= {"all_tenants"}:
+            down.append(server)
+    return down, page
 
 
 def _marked(world: World, project: str, marker: str) -> SimServer:
@@ -71,15 +83,6 @@ def _marked(world: World, project: str, marker: str) -> SimServer:
     if server is None or server.project != project or server.face.hidden:
         raise refuse(400, f"marker [{marker}] not found")
     return server
-
-
-def _rows_now(world: World, project: str) -> Iterable[Row]:
-    return _rows(world, world.live[project], len(world.live[project]))
-
-
-def _rows_before(world: World, project: str, last: SimServer) -> Iterable[Row]:
-    keys = world.live[project]
-    return _rows(world, keys, bisect_left(keys, last.sort_key))
 
 
 def _rows(world: World, keys: list[tuple[int, int, str]], end: int) -> Iterable[Row]:
@@ -91,12 +94,12 @@ def _rows(world: World, keys: list[tuple[int, int, str]], end: int) -> Iterable[
             yield server, face
 
 
-def _rows_at(world: World, project: str, at_ms: int) -> Iterable[Row]:
-    """What a listing showed at a time in the past."""
+def _rows_at(world: World, project: str, at_ms: int, last: SimServer | None) -> list[Row]:
+    """What a listing showed at a time in the past, after ``last``."""
     rows: list[Row] = []
     for server in world.servers.values():
         face = server.face_at(at_ms) if server.project == project else None
-        if face is not None:
+        if face is not None and (last is None or server.sort_key < last.sort_key):
             rows.append((server, face))
     rows.sort(key=lambda row: row[0].sort_key, reverse=True)
     return rows
@@ -137,26 +140,33 @@ def _record(world: World, project: str, server: SimServer, face: Face, now_ms: i
     fault = world.faults.strike(RECORD, now_ms, "list", project, subject_of(server))
     record = server.encoded_as(face)
     match fault.kind if fault is not None else "":
-        case "omit":
-            return []
         case "duplicate":
             return [record, record]
         case "blank_metadata":
             return [msgspec.json.encode(server.view(face) | {"metadata": {}})]
-        case "cell_down":
-            return [msgspec.json.encode(server.down_view())]
+        case "partial_record":
+            return [msgspec.json.encode(_down(server, detail=True))]
         case "garbage":
             return [b'{"id":null,"status":17}']
         case _:
             return [record]
 
 
+def _down(server: SimServer, *, detail: bool) -> Json:
+    view = server.down_view()
+    if detail:
+        return view | {"security_groups": [{"name": "default"}]}
+    return {key: view[key] for key in ("id", "status", "links")}
+
+
 def _basic(server: SimServer, face: Face) -> Json:
     return {"id": server.server_id, "name": face.name, "links": server.links()}
 
 
-def list_flavors(world: World, query: dict[str, str], microversion: str) -> SimReply:
-    """``GET /flavors/detail``: in the order in which they were made."""
+def list_flavors(
+    world: World, query: dict[str, str], microversion: str, *, detail: bool
+) -> SimReply:
+    """``GET /flavors/detail`` and ``GET /flavors``: in the order in which they were made."""
     limit = _limit(world, query)
     flavors = list(world.flavors.values())
     marker = query.get("marker")
@@ -166,9 +176,14 @@ def list_flavors(world: World, query: dict[str, str], microversion: str) -> SimR
             raise refuse(400, f"marker [{marker}] not found")
         flavors = flavors[ids.index(marker) + 1 :]
     page = flavors[:limit]
-    body: Json = {"flavors": [flavor_view(world, one, microversion) for one in page]}
+    views = [flavor_view(world, one, microversion) for one in page]
+    if not detail:
+        short = ("id", "name", "links", "description")
+        views = [{key: view[key] for key in short} for view in views]
+    body: Json = {"flavors": views}
+    place = "flavors/detail" if detail else "flavors"
     if page and len(page) == limit:
-        body["flavors_links"] = _links(world, "flavors/detail", query, page[-1].flavor_id)
+        body["flavors_links"] = _links(world, place, query, page[-1].flavor_id)
     return json_reply(200, body)
 
 

@@ -26,7 +26,11 @@ def list_networks(world: World, project: str, query: dict[str, str]) -> SimReply
         shown = [network for network in shown if network.config.name == name]
     if "limit" not in query:
         return json_reply(200, {"networks": [view(world, network) for network in shown]})
-    shown.sort(key=lambda network: network.network_id)
+    by_name = query.get("sort_key") == "name"
+    shown.sort(
+        key=lambda network: (network.config.name if by_name else "", network.network_id),
+        reverse=query.get("sort_dir") == "desc",
+    )
     marker = query.get("marker")
     if marker:
         ids = [network.network_id for network in shown]
@@ -74,7 +78,7 @@ def view(world: World, network: Network) -> Json:
         "admin_state_up": True,
         "mtu": 1500,
         "status": config.status,
-        "subnets": [stable_id("subnet", config.name)],
+        "subnets": [stable_id("subnet", config.name)] if config.cidr else [],
         "shared": config.shared,
         "project_id": owner,
         "port_security_enabled": True,

@@ -14,9 +14,9 @@ from poolsm.testing.create import (
     find_image,
     invalid,
 )
-from poolsm.testing.faults import Fault
+from poolsm.testing.faults import READ, Fault
 from poolsm.testing.replies import Json, SimReply, json_bytes_reply, json_reply, refuse
-from poolsm.testing.server import SimServer
+from poolsm.testing.server import SimServer, plain_addresses
 from poolsm.testing.world import World, subject_of
 
 MICROVERSION_MIN = (2, 1)
@@ -47,8 +47,7 @@ def find_server(world: World, project: str, server_id: str) -> SimServer:
 def show(world: World, server: SimServer, now_ms: int) -> SimReply:
     """``GET /servers/{id}``."""
     subject = subject_of(server)
-    kinds = ("blank_metadata", "cell_down")
-    fault = world.faults.strike(kinds, now_ms, "get", server.project, subject)
+    fault = world.faults.strike(READ, now_ms, "get", server.project, subject)
     if fault is None:
         return json_bytes_reply(200, b'{"server":' + server.encoded() + b"}")
     view = server.view(server.face)
@@ -134,6 +133,7 @@ def rename(world: World, server: SimServer, body: Json, now_ms: int) -> SimReply
             world.change(server, now_ms, name=str(wanted["name"]))
     view = server.view(server.face)
     kept = {key: value for key, value in view.items() if key not in _NOT_IN_RENAME}
+    kept["addresses"] = plain_addresses(server.face.addresses)
     return json_reply(200, {"server": kept})
 
 

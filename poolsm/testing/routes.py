@@ -39,6 +39,7 @@ ROUTES: dict[tuple[str, str, str], str] = {
     ("compute", "POST", "servers/*/metadata"): "metadata",
     ("compute", "DELETE", "servers/*/metadata/*"): "metadata",
     ("compute", "GET", "flavors/detail"): "flavors",
+    ("compute", "GET", "flavors"): "flavors",
     ("compute", "GET", "flavors/*"): "flavors",
     ("image", "GET", "images"): "images",
     ("image", "GET", "images/*"): "image",
@@ -164,7 +165,9 @@ def _compute(world: World, call: Call, now_ms: int) -> SimReply:
         case "servers/detail", "GET":
             reply = listing.list_servers(world, call.project, query, now_ms, detail=True)
         case "flavors/detail", "GET":
-            reply = listing.list_flavors(world, query, microversion)
+            reply = listing.list_flavors(world, query, microversion, detail=True)
+        case "flavors", "GET":
+            reply = listing.list_flavors(world, query, microversion, detail=False)
         case "flavors/*", "GET":
             reply = listing.show_flavor(world, call.parts[1], microversion)
         case _:

@@ -100,6 +100,7 @@ class Face:
     host: str = ""
     hidden: bool = False
     locked: bool = False
+    plugged: bool = False
 
     @property
     def status(self) -> str:
@@ -261,14 +262,14 @@ class SimServer:
             "OS-SRV-USG:terminated_at": None,
             "OS-EXT-STS:task_state": face.task_state,
             "OS-EXT-STS:vm_state": face.vm_state,
-            "OS-EXT-STS:power_state": _POWER.get(face.vm_state, 0),
+            "OS-EXT-STS:power_state": power_state(face),
             "os-extended-volumes:volumes_attached": [],
             "locked": face.locked,
             "description": None,
             "tags": [],
             "trusted_image_certificates": None,
         }
-        if face.addresses:
+        if face.plugged:  # it has a port
             view["security_groups"] = [{"name": "default"}]
         return view
 
@@ -306,6 +307,13 @@ class SimServer:
         return f"{self.base_url}/compute"
 
 
+def power_state(face: Face) -> int:
+    """Nova's number; a server that failed on its host may still run, one without never did."""
+    if face.vm_state == "error":
+        return 1 if face.host else 0
+    return _POWER.get(face.vm_state, 0)
+
+
 def addresses_view(addresses: tuple[Address, ...]) -> dict[str, list[Json]]:
     """Nova's mapping from network names to addresses."""
     view: dict[str, list[Json]] = {}
@@ -319,6 +327,15 @@ def addresses_view(addresses: tuple[Address, ...]) -> dict[str, list[Json]]:
             }
         )
     return view
+
+
+def plain_addresses(addresses: tuple[Address, ...]) -> dict[str, list[Json]]:
+    """The same without kind and MAC address, as a rename answers it."""
+    short = ("version", "addr")
+    return {
+        network: [{key: one[key] for key in short} for one in entries]
+        for network, entries in addresses_view(addresses).items()
+    }
 
 
 def host_id_of(server_id: str) -> str:

@@ -222,7 +222,7 @@ def make_image(config: ImageConfig, cloud: CloudConfig, now_ms: int) -> Image:
 def make_network(config: NetworkConfig) -> Network:
     """A network from its config."""
     network_id = config.network_id or network_id_of(config.name)
-    subnet = ip_network(config.cidr)
+    subnet = ip_network(config.cidr or "0.0.0.0/32")
     if not isinstance(subnet, IPv4Network):
         raise TypeError(f"network {config.name}: {config.cidr} is not IPv4")
     return Network(network_id, evolve(config, network_id=network_id), subnet)
