@@ -104,6 +104,9 @@ def as_event(answer):
     )  # fmt: skip
 
 
+END = ok({"servers": []})
+
+
 # --- listings ------------------------------------------------------------------------------
 
 
@@ -111,11 +114,13 @@ async def test_a_listing_follows_the_links_to_its_end():
     cloud, transport = gateway(
         ok({"servers": [row("1"), row("2")], "servers_links": link("limit=2&marker=2")}),
         ok({"servers": [row("3")]}),
+        END,
     )
     assert [one.server_id for one in await cloud.list_servers()] == ["1", "2", "3"]
     assert [asked[:4] for asked in transport.asked] == [
         (VM, "compute", "GET", "/servers/detail?limit=2"),
         (VM, "compute", "GET", "/servers/detail?limit=2&marker=2"),
+        (VM, "compute", "GET", "/servers/detail?limit=2&marker=3"),
     ]
     assert transport.asked[0][5] == Deadlines().list_s
 
@@ -132,6 +137,7 @@ async def test_a_service_may_give_shorter_pages_than_asked_for():
     cloud, _ = gateway(
         ok({"servers": [row("1")], "servers_links": link("limit=2&marker=1")}),
         ok({"servers": [row("2")]}),
+        END,
     )
     assert len(await cloud.list_servers()) == 2
 
@@ -140,6 +146,7 @@ async def test_duplicates_are_left_for_the_core_to_refuse():
     cloud, _ = gateway(
         ok({"servers": [row("1"), row("2")], "servers_links": link("limit=2&marker=2")}),
         ok({"servers": [row("2")]}),
+        END,
     )
     assert [one.server_id for one in await cloud.list_servers()] == ["1", "2", "2"]
 
@@ -177,13 +184,18 @@ async def test_any_doubt_about_one_page_fails_the_listing(what):
         assert failure.value.http_status in {second.status, None}
 
 
-async def test_a_full_page_without_a_link_is_the_end_only_if_nothing_follows():
-    cloud, transport = gateway(ok(FULL), ok({"servers": []}))
-    assert len(await cloud.list_servers()) == 2
-    assert transport.asked[1][3] == "/servers/detail?limit=2&marker=2"
-    cloud, _ = gateway(ok(FULL), ok({"servers": [row("3")]}))
-    with pytest.raises(ListingError, match="full page without a link"):
-        await cloud.list_servers()
+async def test_the_end_is_an_empty_page_or_one_that_is_far_from_full():
+    for first in (FULL, {"servers": [row("2")]}):
+        cloud, transport = gateway(ok(first), ok({"servers": [row("3")]}), END)
+        assert len(await cloud.list_servers()) == len(first["servers"]) + 1
+        assert [asked[3] for asked in transport.asked] == [
+            "/servers/detail?limit=2",
+            "/servers/detail?limit=2&marker=2",
+            "/servers/detail?limit=2&marker=3",
+        ]
+    cloud, transport = gateway(ok(FULL), page_limit=5)
+    await cloud.list_servers()
+    assert len(transport.asked) == 1
 
 
 async def test_servers_are_listed_without_a_limit_which_would_hide_those_of_a_lost_cell():
@@ -198,13 +210,13 @@ async def test_servers_are_listed_without_a_limit_which_would_hide_those_of_a_lo
 PAGES = (
     ok({"servers": [row("1"), row("2")], "servers_links": link("marker=2")}),
     ok({"servers": [row("3"), row("4")]}),
+    END,
 )
-FEWER = ok({"servers": []})
 
 
 async def test_several_pages_prove_no_absence_by_themselves():
     partial = ok({"server": {"id": "4", "status": "UNKNOWN"}})
-    cloud, transport = gateway(*PAGES, PAGES[0], FEWER, GONE, partial, page_limit=None)
+    cloud, transport = gateway(*PAGES, PAGES[0], END, GONE, partial, page_limit=None)
     assert len(await cloud.list_servers()) == 4
     records = await cloud.list_servers()
     assert [(one.server_id, one.status) for one in records] == [
@@ -213,11 +225,19 @@ async def test_several_pages_prove_no_absence_by_themselves():
     assert [asked[3] for asked in transport.asked[-2:]] == ["/servers/3", "/servers/4"]
 
 
+async def test_several_pages_do_not_lose_a_server_that_was_just_made():
+    made = ok({"server": row("9", status="BUILD")})
+    created = ok({"server": {"id": "9"}}, 202)
+    cloud, _ = gateway(created, *PAGES, made, page_limit=None)
+    await cloud.execute(create())
+    assert "9" in {one.server_id for one in await cloud.list_servers()}
+
+
 @pytest.mark.parametrize("bad", [
     TransportError("timeout", "late"), ok(b"<h1>404</h1>", 404), error(500, "computeFault", "x"),
 ])  # fmt: skip
 async def test_an_absence_that_cannot_be_confirmed_fails_the_listing(bad):
-    cloud, _ = gateway(*PAGES, PAGES[0], FEWER, GONE, bad, page_limit=None)
+    cloud, _ = gateway(*PAGES, PAGES[0], END, GONE, bad, page_limit=None)
     await cloud.list_servers()
     with pytest.raises(ListingError, match="one that the listing lacks"):
         await cloud.list_servers()
@@ -240,8 +260,10 @@ async def test_each_service_is_asked_in_its_own_way():
         ok({"images": [image, image], "next": "/v2/images?limit=2&marker=i"}),
         ok({"images": []}),
         ok({"flavors": [{"id": "1", "name": "m1", "vcpus": 1, "ram": 512, "disk": 1}]}),
+        ok({"flavors": []}),
         ok({"networks": [{"id": "n", "name": "net", "status": "ACTIVE", "tenant_id": "p",
                           "shared": True}]}),
+        ok({"networks": []}),
     )  # fmt: skip
     images = await cloud.list_images(INFRA)
     assert [(one.image_id, one.owner, one.name) for one in images] == [("i", "p", None)] * 2
@@ -253,7 +275,9 @@ async def test_each_service_is_asked_in_its_own_way():
         (INFRA, "image", "GET", "/images?limit=2"),
         (INFRA, "image", "GET", "/images?limit=2&marker=i"),
         (VM, "compute", "GET", "/flavors/detail?limit=2"),
+        (VM, "compute", "GET", "/flavors/detail?limit=2&marker=1"),
         (VM, "network", "GET", "/networks?limit=2"),
+        (VM, "network", "GET", "/networks?limit=2&marker=n"),
     ]
 
 

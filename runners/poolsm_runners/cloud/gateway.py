@@ -60,8 +60,10 @@ class Gateway:
     Servers are listed without a limit. Nova shows the servers of a cell that is down only in
     a listing without limit, marker, sorting or filter; with one of these it leaves them out,
     with a 200, as if they were gone (seen with Nova 34; ``_is_cell_down_supported``). From
-    the second page on there is no way around a marker, so a listing of several pages proves
-    no absence by itself: each server that an earlier listing had is then read on its own.
+    the second page on there is no way around a marker, and a server that is just being built
+    may be passed over as well: Nova moves it from one of its tables to another, whose order
+    begins before the marker. So a listing of several pages proves no absence by itself: each
+    server that an earlier listing had, or that this gateway made, is then read on its own.
 
     Args:
         transport: what carries the requests.
@@ -75,7 +77,8 @@ class Gateway:
         self._transport = transport
         self._deadlines = deadlines
         self._page_limit = page_limit
-        self._listed: frozenset[str] = frozenset()
+        self._known: set[str] = set()  # ids listed last, or made before the present listing
+        self._made: set[str] = set()  # ids made since
 
     async def projects(self) -> Projects:
         """The ids of both projects; raises ListingError when there is no authenticating."""
@@ -88,10 +91,12 @@ class Gateway:
         """All servers of the VM project; raises ListingError."""
         path = "/servers/detail"
         query = "" if self._page_limit is None else f"limit={self._page_limit}"
+        made, self._made = self._made, set()
+        self._known |= made
         records, pages = await self._list(VM, "compute", path, query, decode.servers_page)
         if query or pages > 1:
             records += await self._left_out(records)
-        self._listed = frozenset(record.server_id for record in records)
+        self._known = {record.server_id for record in records}
         return records
 
     async def list_images(self, project: str) -> list[ImageRecord]:
@@ -150,32 +155,30 @@ class Gateway:
         for pages in range(1, MAX_PAGES + 1):
             page = await self._page(project, service, _url(path, query), decoder)
             records += page.records
-            if not page.next_url:
-                await self._confirm_end(project, service, path, page, decoder)
+            if page.next_url:
+                query = urlsplit(page.next_url).query
+                if "marker" not in parse_qs(query) or query in seen:
+                    raise ListingError(f"{path}: the link to the next page leads back")
+            elif self._may_go_on(pages, page):
+                query = f"limit={self._page_limit or PAGE_LIMIT}&marker={quote(page.last_id)}"
+            else:
                 return records, pages
-            query = urlsplit(page.next_url).query
-            if "marker" not in parse_qs(query) or query in seen:
-                raise ListingError(f"{path}: the link to the next page leads back")
             seen.add(query)
         raise ListingError(f"{path}: more than {MAX_PAGES} pages")
 
-    async def _confirm_end(
-        self, project: str, service: str, path: str, last: decode.Page[R], decoder: Decoder[R]
-    ) -> None:
-        """Refuse a page as the last one if it is full and records follow without a link.
+    def _may_go_on(self, pages: int, page: decode.Page[R]) -> bool:
+        """Whether a page without a link to the next one might still not be the last.
 
-        A cloud may give longer pages than the default, and then a long one may be the last.
+        Nova takes a server that it finds in two of its tables off the page; the page is then
+        short, and a short one gets no link, whatever follows. Only an empty page after it,
+        or a page that is far from full, is the end.
         """
         limit = self._page_limit or PAGE_LIMIT
-        if len(last.records) < limit:
-            return
-        query = f"limit={limit}&marker={quote(last.last_id, safe='')}"
-        if (await self._page(project, service, _url(path, query), decoder)).records:
-            raise ListingError(f"{path}: a full page without a link to the next one")
+        return bool(page.records) and (pages > 1 or 2 * len(page.records) >= limit)
 
     async def _left_out(self, records: list[ServerRecord]) -> list[ServerRecord]:
-        """Servers of the last listing that this one lacks, though they exist."""
-        absent = sorted(self._listed.difference(record.server_id for record in records))
+        """Servers that were known before and that this listing lacks, though they exist."""
+        absent = sorted(self._known.difference(record.server_id for record in records))
         at_once = asyncio.Semaphore(READS_AT_ONCE)
 
         async def read(server_id: str) -> Answer:
@@ -241,10 +244,12 @@ class Gateway:
         if not _ok(reply):
             return _refused(reply, user_data)
         try:
-            return Answer(reply.status, server_id=decode.created_server_id(reply.body))
+            server_id = decode.created_server_id(reply.body)
         except decode.DecodeError as error:
             # Accepted, by whoever answered; which server it is, a listing will tell.
             return Answer(reply.status, message=f"unreadable answer: {error}")
+        self._made.add(server_id)
+        return Answer(reply.status, server_id=server_id)
 
     async def _delete(self, command: DeleteServer) -> Answer:
         found = await self._read(command.server_id)
