@@ -23,7 +23,9 @@ INVALID = "invalid"  # can never succeed as it is
 REFUSED = "refused"  # not done, may be done another time
 UNKNOWN = "unknown"  # nothing is proven, not even that it was not done
 
-NOT_SENT = "not_sent"  # transport error of a call of which no byte left (no connection)
+# Transport errors of calls of which no byte left: no connection, no token.
+NOT_SENT = "not_sent"
+NEVER_LEFT = (NOT_SENT, "auth")
 
 _QUOTA_TEXT = re.compile(
     r"quota exceeded|quota_exceeded|maximum number of ports exceeded|portlimitexceeded"
@@ -64,7 +66,7 @@ def classify(command_kind: str, answer: CallAnswered) -> Outcome:
         return Outcome(UNMET, answer.unmet)
     status = answer.http_status
     if status is None:
-        return Outcome(REFUSED if answer.transport_error == NOT_SENT else UNKNOWN, text)
+        return Outcome(REFUSED if answer.transport_error in NEVER_LEFT else UNKNOWN, text)
     if 200 <= status < 300:
         return Outcome(DONE, text)
     creating = command_kind == "CreateServer"

@@ -19,7 +19,7 @@ class _Image:
 
 
 def encode_state(state: State) -> bytes:
-    """JSON of the state; equal states give equal bytes, in any hash seed."""
+    """JSON of the state. Mappings keep their order, so the restored fold goes on alike."""
     bare = evolve(
         state,
         pools={},

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Iterable
 
 from attrs import evolve
 
+from poolsm.records import ServerRecord
 from poolsm.testing.config import VM, CloudConfig
 from poolsm.testing.faults import AFTER, BEFORE, Fault
 from poolsm.testing.hands import Hands
@@ -14,6 +16,7 @@ from poolsm.testing.inspection import CallRecord, Ledger, ServerStory, story_of
 from poolsm.testing.lifecycle import STEPS
 from poolsm.testing.replies import SimReply, proxy_error, service_error
 from poolsm.testing.routes import Call, parse, perform, subject_of_call
+from poolsm.testing.takeup import take_up
 from poolsm.testing.world import Step, make_world
 
 
@@ -40,6 +43,10 @@ class SimulatedCloud:
         self.calls = self._ledger.calls
         self.writes = self._ledger.writes
         self.recent = self._ledger.recent
+
+    def take_up(self, records: Iterable[ServerRecord]) -> None:
+        """Begin with these servers, as a log last saw them."""
+        take_up(self._world, records)
 
     # --- the API ----------------------------------------------------------------------------
 

@@ -61,6 +61,10 @@ class FastClock:
         self._began_ns = time.monotonic_ns()
         self._speed = speed
 
+    def begin_at(self, at_ms: int) -> None:
+        """Go on from this instant, if it has not come yet."""
+        self._start_ms += max(0, at_ms - self.now_ms())
+
     def now_ms(self) -> int:
         """The simulated time."""
         return self._start_ms + int((time.monotonic_ns() - self._began_ns) / 1e6 * self._speed)

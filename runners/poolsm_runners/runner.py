@@ -38,7 +38,7 @@ from poolsm.events import (
 from poolsm.spec import RunnerSettings
 from poolsm_runners.budget import Backoff, Budget, Priority
 from poolsm_runners.catalogs import Catalogs, failure
-from poolsm_runners.clock import Clock
+from poolsm_runners.clock import STEP_LIMIT_MS, Clock
 from poolsm_runners.cloud.port import VM, Answer, Cloud, ListingError
 from poolsm_runners.engine import Engine
 from poolsm_runners.operations import Desk
@@ -133,13 +133,17 @@ class Runner:
     async def begin(self) -> None:
         """Take the log over: a new epoch, and the zone rules that its pools need."""
         now_ms = self._clock.now_ms()
+        state = self.engine.state
+        behind_ms = now_ms - (state.now_ms + state.skew_ms)
+        if behind_ms <= -STEP_LIMIT_MS:  # the wall clock was set back while nobody ran
+            await self._record(ClockStepped(at_ms=now_ms, by_ms=behind_ms))
         settings = self._options.settings
         await self._record(
             RunnerStarted(
                 at_ms=now_ms, epoch=str(uuid.uuid4()), version=__version__, settings=settings
             )
         )
-        specs = [pool.spec for pool in self.engine.state.pools.values()]
+        specs = [pool.spec for pool in state.pools.values()]
         for zone in sorted({settings.time_zone, *(spec.time_zone for spec in specs)} - {""}):
             await self._load_zone(zone)
         # What was folded from the log stays; a full collection over it costs milliseconds.

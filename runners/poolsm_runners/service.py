@@ -63,6 +63,8 @@ async def serve(
     async with AsyncExitStack() as stack:
         log, fleet = await _open(config, clock)
         stack.push_async_callback(log.close)
+        if isinstance(clock, FastClock) and config.start_at_ms is None:
+            clock.begin_at(fleet.state.now_ms + fleet.state.skew_ms)
         cloud = make_cloud(config, clock, fleet)
         stack.push_async_callback(cloud.close)
         if config.stop_after_s is not None:
@@ -103,7 +105,7 @@ def make_cloud(config: RunConfig, clock: Clock, fleet: Fleet) -> Cloud:
 
 def _transport(config: RunConfig, clock: Clock, fleet: Fleet) -> Transport:
     if config.cloud is None:
-        from poolsm_runners.cloud.simulated import embedded_transport  # noqa: PLC0415
+        from poolsm_runners.cloud.embedded import embedded_transport  # noqa: PLC0415
 
         return embedded_transport(fleet.state, clock)
     from poolsm_runners.cloud.openstack import OpenStackTransport  # noqa: PLC0415

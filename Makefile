@@ -1,0 +1,46 @@
+# Two commands: `make run` shows pools filling on the embedded simulated cloud,
+# `make test` passes every test. Both set up everything that they need.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help run test fast lint lab-test docs bench clean
+
+help:  ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test --group lint --group docs --editable '.[run]'
+	@touch $@
+
+run: $(STAMP)  ## pools on the embedded simulated cloud, a simulated hour in a minute
+	$(BIN)/poolsm run --cloud sim --log $(or $(LOG),demo.db) --fresh --speed 60 $(or $(POOLS),docs/examples/pools.toml)
+
+test: lint fast lab-test  ## everything: style, types, fast tests, the real OpenStack
+
+fast: $(STAMP)  ## tests that need no server of their own
+	$(BIN)/python -m pytest -q -m 'not lab'
+
+lab-test: $(STAMP)  ## tests against a real OpenStack on this machine (installs and starts it; root)
+	$(BIN)/python -m pytest -q -m lab
+
+lint: $(STAMP)  ## ruff, mypy, import rules, generated pages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PYTHONPATH=runners $(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+docs: $(STAMP)  ## the documentation site, into site/
+	$(BIN)/mkdocs build --strict
+
+bench: $(STAMP)  ## figures, as ratios to peers measured in the same run
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove what was built here
+	rm -rf $(VENV) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
