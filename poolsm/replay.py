@@ -14,7 +14,7 @@ from itertools import zip_longest
 
 from attrs import evolve, fields, frozen, has
 
-from poolsm.commands import ClaimServer, Command, CreateServer, DeleteServer, FetchImage, Reason
+from poolsm.commands import Command, Reason
 from poolsm.entries import Entry
 from poolsm.events import CallAnswered, Event, RebuildRequested, Ticked
 from poolsm.fleet import Fleet, MisuseError
@@ -22,7 +22,7 @@ from poolsm.requests import find_vm
 from poolsm.shapes import PoolStanding
 from poolsm.spec import PoolKey
 from poolsm.state import State
-from poolsm.views import standing_of
+from poolsm.views import pools_of, standing_of
 
 # kinds of differences
 POSITION = "position"  # an entry is missing, doubled or in the wrong place
@@ -33,7 +33,8 @@ BEGINNING = "beginning"  # a log begins with LogOpened, exactly once
 FAILED = "failed"  # the fold cannot digest the event: no runner ever stored it so
 
 _NO_REASON = Reason("", "")
-_FOLD_ERRORS = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError)
+# what folding an event may raise that no runner ever stored so
+FOLD_ERRORS = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError)
 
 
 @frozen
@@ -187,7 +188,7 @@ def compare_next(fleet: Fleet, entry: Entry) -> Iterator[Difference]:
     except MisuseError as error:
         yield differ(BEGINNING, str(error))
         return
-    except _FOLD_ERRORS as error:
+    except FOLD_ERRORS as error:
         text = f"the event cannot be folded: {type(error).__name__}: {error}"
         yield Difference(FAILED, position, event.at_ms, event, text, before=(*before.values(),))
         return
@@ -196,11 +197,11 @@ def compare_next(fleet: Fleet, entry: Entry) -> Iterator[Difference]:
         yield differ(QUIET, text)
         return
     if step.commands != entry.commands:
-        yield from _compare_commands(position, entry, step.commands, before)
+        yield from _compare_commands(fleet.state, entry, step.commands, before)
 
 
 def _compare_commands(
-    position: int,
+    state: State,
     entry: Entry,
     recomputed: tuple[Command, ...],
     before: dict[PoolKey, PoolStanding],
@@ -213,10 +214,10 @@ def _compare_commands(
             and new is not None
             and evolve(old, reason=_NO_REASON) == evolve(new, reason=_NO_REASON)
         )
-        about = {key for command in (old, new) if command for key in _pools_of(command)}
+        about = {key for command in (old, new) if command for key in pools_of(state, command)}
         yield Difference(
             kind=REASON if reworded else COMMAND,
-            position=position,
+            position=entry.position,
             at_ms=entry.event.at_ms,
             event=entry.event,
             text=_command_text(index, old, new, reworded=reworded),
@@ -249,10 +250,10 @@ def _command_text(index: int, old: Command | None, new: Command | None, *, rewor
     which = f"command {index + 1}"
     if reworded:
         return f"{which} is the same, its reason reads differently"
-    if new is None:
-        return f"{which}, {type(old).__name__}, is recorded but not decided now"
-    if old is None:
-        return f"{which}, {type(new).__name__}, is decided now but not recorded"
+    if old is not None and new is None:
+        return f"{type(old).__name__} {old.command_id} is recorded but not decided now"
+    if new is not None and old is None:
+        return f"{type(new).__name__} {new.command_id} is decided now but not recorded"
     if type(old) is not type(new):
         return f"{which} is recorded as {type(old).__name__}, decided now is {type(new).__name__}"
     return f"{which}, {type(old).__name__}, differs"
@@ -273,20 +274,6 @@ def _standings(state: State, event: Event) -> dict[PoolKey, PoolStanding]:
     return {key: standing_of(state.pools[key]) for key in sorted(keys) if key in state.pools}
 
 
-def _pools_of(command: Command) -> tuple[PoolKey, ...]:
-    if isinstance(command, CreateServer | FetchImage):
-        return (command.pool,)
-    if isinstance(command, DeleteServer):
-        return (command.expect.pool,)
-    if isinstance(command, ClaimServer):
-        home, tags = command.expect.pool, command.metadata
-        claimant = PoolKey(
-            tags.get("serverpool_id", home.serverpool_id), tags.get("user_id", home.user_id)
-        )
-        return (home, claimant)
-    return ()
-
-
 def _event_text(event: Event) -> str:
     detail = f" of {event.command_id}" if isinstance(event, CallAnswered) else ""
     return type(event).__name__ + detail
@@ -296,7 +283,7 @@ def _field_differences(old: Command | None, new: Command | None) -> tuple[FieldD
     """Field by field, of two commands of one kind."""
     if old is None or type(old) is not type(new):
         return ()
-    recorded, recomputed = dict(_flat("", old)), dict(_flat("", new))
+    recorded, recomputed = dict(flatten("", old)), dict(flatten("", new))
     names = [*recorded, *(name for name in recomputed if name not in recorded)]
     return tuple(
         FieldDifference(name, recorded.get(name, "-"), recomputed.get(name, "-"))
@@ -305,15 +292,15 @@ def _field_differences(old: Command | None, new: Command | None) -> tuple[FieldD
     )
 
 
-def _flat(prefix: str, value: object) -> Iterator[tuple[str, str]]:
+def flatten(prefix: str, value: object) -> Iterator[tuple[str, str]]:
     """Each leaf of a command under its dotted name."""
     kind = type(value)
     if isinstance(value, dict):
         for key in sorted(value):
-            yield from _flat(f"{prefix}.{key}", value[key])
+            yield from flatten(f"{prefix}.{key}", value[key])
     elif has(kind):
         for attribute in fields(kind):
             name = f"{prefix}.{attribute.name}" if prefix else attribute.name
-            yield from _flat(name, getattr(value, attribute.name))
+            yield from flatten(name, getattr(value, attribute.name))
     else:
         yield prefix, str(value) if isinstance(value, PoolKey) else repr(value)

@@ -9,7 +9,21 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from poolsm.commands import LOG_ID, SERVERPOOL_ID, USER_ID
+from poolsm.commands import (
+    LOG_ID,
+    SERVERPOOL_ID,
+    USER_ID,
+    ClaimServer,
+    Command,
+    CreateServer,
+    DeleteServer,
+    FetchImage,
+    FindServer,
+    RebuildServer,
+    RenameServer,
+    StartServer,
+    StopServer,
+)
 from poolsm.images import resolve_image
 from poolsm.pool import CLOSED
 from poolsm.records import ServerRecord
@@ -42,9 +56,11 @@ __all__ = [
     "assignment_views",
     "fleet_conditions",
     "fleet_view",
+    "pool_after_claim",
     "pool_conditions",
     "pool_view",
     "pool_views",
+    "pools_of",
     "standing_of",
     "stray_views",
     "vm_view",
@@ -245,6 +261,26 @@ def pool_conditions(state: State, pool: Pool) -> tuple[ConditionView, ...]:
         text = f"the rules of time zone {zone} are not loaded; nothing is stopped or started"
         found.append(ConditionView("DayUnknown", "NoZoneRules", text))
     return tuple(sorted(found, key=lambda condition: condition.kind))
+
+
+def pools_of(state: State, command: Command) -> tuple[PoolKey, ...]:
+    """The pools that a command is about; of a claim from a warm pool both."""
+    if isinstance(command, CreateServer | FetchImage):
+        return (command.pool,)
+    if isinstance(command, DeleteServer):
+        return (command.expect.pool,)
+    if isinstance(command, ClaimServer):
+        return tuple(sorted({command.expect.pool, pool_after_claim(command)}))
+    if isinstance(command, StopServer | StartServer | RenameServer | RebuildServer | FindServer):
+        vm = find_vm(state, command.server_id)
+        return (vm.pool,) if vm else ()
+    return ()
+
+
+def pool_after_claim(command: ClaimServer) -> PoolKey:
+    """The pool that a claimed VM belongs to from then on."""
+    home, tags = command.expect.pool, command.metadata
+    return PoolKey(tags.get(SERVERPOOL_ID, home.serverpool_id), tags.get(USER_ID, home.user_id))
 
 
 # --- VMs, requests, strays -----------------------------------------------------------------
