@@ -107,7 +107,10 @@ def _rows_at(world: World, project: str, at_ms: int, last: SimServer | None) -> 
 
 def _filter(query: dict[str, str]) -> Callable[[Row], bool]:
     """Nova's name filter is a regular expression that may match anywhere."""
-    pattern = re.compile(query["name"]) if "name" in query else None
+    try:
+        pattern = re.compile(query["name"]) if "name" in query else None
+    except re.error:  # Nova's database cannot compile it either
+        raise refuse(500, "Unexpected API Error.") from None
     status = query.get("status", "").upper()
     if pattern is None and not status:
         return lambda _: True
