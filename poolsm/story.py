@@ -17,7 +17,7 @@ TRANSITION: Final = "transition"  # what the thing became
 ANOMALY: Final = "anomaly"  # what did not fit
 CONDITION: Final = "condition"  # how its pool stood
 
-_PERIOD_MOST = 8  # lines of a block that is recognised when it repeats
+_PERIOD_MOST = 12  # lines of a block that is recognised when it repeats
 _NUMBER = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+")
 
 
