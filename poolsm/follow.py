@@ -18,6 +18,7 @@ from poolsm.events import (
     RebuildRequested,
     ReleaseRequested,
     RunnerStarted,
+    Ticked,
 )
 from poolsm.fleet import Step
 from poolsm.shapes import PoolStanding
@@ -254,6 +255,10 @@ class Follower:
             since = f", {format_span(entry.event.at_ms - asked_ms)} after its creation was decided"
         fault = (vm.record.fault or "") if vm is not None and vm.record is not None else ""
         text = move_text(move.source, move.trigger, move.dest, fault=fault, since=since)
+        if move.trigger == "creation_ended" and isinstance(entry.event, Ticked):
+            text = f"No answer came, and no server appeared in the cloud. {text}"
+        elif move.trigger == "creation_ended" and isinstance(entry.event, RunnerStarted):
+            text = f"A new runner started before it was sent. {text}"
         self.tell(entry, TRANSITION, text)
 
     def _tell_fields(self, entry: Entry, old: Seen, new: Seen, *, decided: bool) -> None:

@@ -205,7 +205,7 @@ def test_a_lost_answer_and_a_new_runner_are_told():
     in_order(
         text_of(explain_vm(script.entries, command.command_id)),
         "A runner started while the creation was on its way; its outcome is looked for",
-        "The creation ended without a server.",
+        "No answer came, and no server appeared in the cloud. The creation ended without a server.",
     )
 
 
