@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable
+from uuid import UUID
 
 from attrs import evolve
 
@@ -129,7 +130,8 @@ class SimulatedCloud:
         delay_ms = self._world.answers_in(spread)
         if call.operation == "list" and speeds.list_us_per_server:
             delay_ms += speeds.list_us_per_server * self.live_count(call.project) // 1000
-        return evolve(reply, delay_ms=delay_ms)
+        headers = {**reply.headers, "x-openstack-request-id": f"req-{UUID(int=self._ledger.count)}"}
+        return evolve(reply, delay_ms=delay_ms, headers=headers)
 
     # --- faults -----------------------------------------------------------------------------
 

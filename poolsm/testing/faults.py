@@ -17,26 +17,53 @@ from attrs import define, field, frozen
 
 from poolsm.testing.config import PROJECTS
 
-# Nothing is done, and the client gets: the error; no answer; a closed connection; no
-# connection at all (where a transport can tell: a served cloud closes it); no answer,
-# and the request is carried out ``delay_ms`` later (a proxy's queue); a good answer (ignore).
-BEFORE = ("refuse", "hang", "drop", "unreachable", "late")
-# The request is carried out, and the client gets: the error, no answer, a closed connection,
-# half an answer, a late answer.
-AFTER = ("refuse_after", "hang_after", "drop_after", "cut", "delay")
-# One page of a listing as a whole.
-PAGE = ("no_next_link", "lost_marker", "stale", "shuffle")
-# Servers that a listing is without. With a cell that is down a listing without any parameter
-# begins with a partial record of each of its servers (status UNKNOWN, no name, no metadata);
-# one with a limit, a marker or a filter leaves them out, as Nova does.
-ABSENT = ("cell_down", "omit")
-# Single records of a listing. ``partial_record`` is that of a cell that is down, in any listing.
-RECORD = ("blank_metadata", "partial_record", "duplicate", "garbage")
+# Nothing is done, and the client gets
+BEFORE = (
+    "refuse",  # the error ``status``, ``message``
+    "hang",  # no answer
+    "drop",  # a closed connection
+    "unreachable",  # no connection at all (a served cloud closes it)
+    "late",  # no answer, and the request is carried out ``delay_ms`` later: a proxy's queue
+)
+# The request is carried out, and the client gets
+AFTER = (
+    "refuse_after",  # the error all the same
+    "hang_after",  # no answer
+    "drop_after",  # a closed connection
+    "cut",  # half an answer
+    "delay",  # the answer ``delay_ms`` later
+)
+# One page of a listing as a whole
+PAGE = (
+    "no_next_link",  # has no link to the next one
+    "short_page",  # is one record short of full, and so has no link, though more would follow
+    "lost_marker",  # does not know its marker: 400
+    "stale",  # shows the cloud as it was ``age_ms`` ago
+    "shuffle",  # is in another order
+)
+# Servers that a listing is without
+ABSENT = (
+    "cell_down",  # with a limit, a marker or a filter; without, as partial records before all
+    "omit",  # always
+)
+# Single records of a listing
+RECORD = (
+    "blank_metadata",  # metadata is empty
+    "partial_record",  # as of a cell that is down (status UNKNOWN, no name, no metadata)
+    "duplicate",  # there twice
+    "garbage",  # cannot be read
+)
 # Also in the reading of one server.
 READ = ("blank_metadata", "cell_down", "partial_record")
-# The life of a server: fixed when it is asked for. ``stuck`` never ends (delete, stop, start,
-# rebuild), ``fails`` ends where it began, ``ignore`` answers well and does nothing.
-LIFE = ("spawn_error", "boot_hang", "boot_slow", "stuck", "fails", "ignore")
+# The life of a server, from the request on that it happens to
+LIFE = (
+    "spawn_error",  # create: ends in ERROR
+    "boot_hang",  # create: stays BUILD for ever, and can be deleted
+    "boot_slow",  # create: takes ``delay_ms`` longer
+    "stuck",  # delete, stop, start, rebuild: begins and never ends; another delete helps
+    "fails",  # delete, stop, start, rebuild: begins and ends where it began
+    "ignore",  # those, metadata and rename: a good answer, and nothing is done
+)
 KINDS = BEFORE + AFTER + PAGE + ABSENT + RECORD + LIFE
 
 OPERATIONS = (

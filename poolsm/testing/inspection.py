@@ -67,9 +67,11 @@ class Ledger:
     calls: Counter[tuple[str, int]] = field(factory=Counter)
     recent: deque[CallRecord] = field(factory=lambda: deque(maxlen=JOURNAL_CALLS))
     writes: list[CallRecord] = field(factory=list)
+    count: int = 0
 
     def note(self, record: CallRecord) -> None:
         """One more call."""
+        self.count += 1
         self.calls[record.operation, record.status] += 1
         self.recent.append(record)
         if record.method != "GET" and record.operation != "auth":
