@@ -1,6 +1,7 @@
 """A virt driver for nova-compute: Nova's own fake one, with delays and errors to order.
 
-The metadata that a server is created with says what happens to it:
+The metadata that a server is created with says what happens to it, or, for a program that
+chooses its own metadata, the properties of the image it is made from:
 
   lab_spawn_delay     seconds before it is built (it stays in BUILD)
   lab_spawn_error     any text: the build is given up with it (it ends in ERROR)
@@ -24,9 +25,13 @@ LONGEST = 600.0
 
 
 def _order(instance, key):
-    """What the server's metadata says under `key`; a half-deleted server has none."""
+    """What metadata or image say under `key`; a half-deleted server has none.
+
+    Nova keeps the properties of a server's image in its system metadata.
+    """
     try:
-        return (instance.metadata or {}).get(key)
+        ordered = (instance.metadata or {}).get(key)
+        return ordered or (instance.system_metadata or {}).get(f"image_{key}")
     except exception.NovaException:
         return None
 
@@ -44,7 +49,7 @@ def _node_uuid(name):
 
 
 class Driver(fake.FakeDriver):
-    """Nova's FakeDriver obeying a server's metadata."""
+    """Nova's FakeDriver obeying a server's metadata and image."""
 
     def init_host(self, host):
         super().init_host(host)
