@@ -24,6 +24,7 @@ EVENT_VERSIONS["RunnerStarted"] = 2
 COMMAND_VERSIONS: dict[str, int] = {kind.__name__: 1 for kind in COMMAND_TYPES}
 
 _ENCODER = msgspec.json.Encoder()
+_ORDERED = msgspec.json.Encoder(order="deterministic")
 _JSON_DECODER = msgspec.json.Decoder(Json)
 _MALFORMED = (msgspec.MsgspecError, RecursionError)
 _EVENT_DECODERS = {kind.__name__: msgspec.json.Decoder(kind) for kind in EVENT_TYPES}
@@ -45,6 +46,11 @@ UPCASTERS: dict[tuple[str, int], Callable[[Json], Json]] = {
 def encode(value: object) -> bytes:
     """JSON of one event, command or state."""
     return _ENCODER.encode(value)
+
+
+def encode_ordered(value: object) -> bytes:
+    """JSON with sets and keys in order: equal values give equal bytes in any hash seed."""
+    return _ORDERED.encode(value)
 
 
 def decode(data: bytes, kind: type[T]) -> T:

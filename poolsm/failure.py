@@ -18,12 +18,13 @@ def end_booting(state: State, vm: Vm) -> None:
     """A creation no longer counts as one on its way; its slot is free for others."""
     vm.booting = False
     vm.boot_deadline_ms = 0
+    forget_probe(state, vm)
     state.index(vm)
     state.wake_short()
 
 
 def creation_succeeded(state: State, vm: Vm) -> None:
-    """A creation or transfer reached its end: the pool's trouble, if any, is over."""
+    """A creation reached its end: the pool's trouble, if any, is over."""
     created = vm.user_data is not None
     end_booting(state, vm)
     if not created:
@@ -39,7 +40,6 @@ def creation_succeeded(state: State, vm: Vm) -> None:
 def creation_failed(state: State, vm: Vm, why: str) -> None:
     """An ended creation without an ACTIVE server: count it, back off, maybe open the breaker."""
     end_booting(state, vm)
-    forget_probe(state, vm)
     count_failure(state, state.pools[vm.pool], vm.key, why)
 
 

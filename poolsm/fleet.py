@@ -190,8 +190,9 @@ class Fleet:
         self._quiet = _Quiet(quiet.from_ms, event.at_ms, ticks, listings, started_ms)
 
     def _watch_listing(self, started_ms: int) -> None:
-        watch = self._state.watch
-        watch.listing_started_ms = max(watch.listing_started_ms, started_ms - self._state.skew_ms)
+        watch, started_ms = self._state.watch, started_ms - self._state.skew_ms
+        if started_ms <= watch.now_ms:
+            watch.listing_started_ms = max(watch.listing_started_ms, started_ms)
 
     # --- everything else ---------------------------------------------------------------
 
@@ -201,15 +202,18 @@ class Fleet:
             case Ticked():
                 return self._tick(position)
             case ListingCompleted():
-                # newer than what is known, or it is a late answer that proves nothing new
+                # newer than what is known, or it is a late answer that proves nothing new;
+                # begun after now: it was begun before the clock was set back
                 started_ms = event.started_ms - state.skew_ms
-                if started_ms >= state.watch.listing_started_ms:
+                if state.watch.listing_started_ms <= started_ms <= state.now_ms:
                     self._watch_listing(event.started_ms)
                     fold_listing(state, event, started_ms)
             case ServerObserved():
-                fold_record(state, event.server, event.started_ms - state.skew_ms)
+                started_ms = event.started_ms - state.skew_ms
+                if started_ms <= state.now_ms:
+                    fold_record(state, event.server, started_ms)
             case CallAnswered():
-                fold_answer(state, event, event.started_ms - state.skew_ms)
+                fold_answer(state, event)
             case CommandsDispatched():
                 fold_dispatch(state, event)
             case QuietPeriod():
@@ -287,18 +291,16 @@ class Fleet:
                 state.epoch_started_ms = state.now_ms
                 state.adopting = True
                 begin_epoch(state)
-                self._wake_all()
+                self._new_days()
             case RunnerStopped():
                 pass
             case ClockStepped():
                 state.guard_listings = 2
-                for pool in state.pools.values():
-                    pool.day_wake_ms = 0
-                self._wake_all()
+                self._new_days()
             case ZoneRulesLoaded():
                 rules = ZoneRules(event.zone, event.tzdata_version, event.offsets)
                 state.zones[event.zone] = rules
-                self._wake_all()
+                self._new_days()
             case PoolDeclared():
                 requests.declare_pool(state, event)
             case PoolRemovalRequested():
@@ -319,6 +321,12 @@ class Fleet:
                 requests.release(state, event)
             case _:
                 raise MisuseError(f"{type(event).__name__} is no event that the fold knows")
+
+    def _new_days(self) -> None:
+        """Every pool's day may be another one, and change at another instant."""
+        for pool in self._state.pools.values():
+            pool.day_wake_ms = 0
+        self._wake_all()
 
     def _wake_all(self) -> None:
         for key in self._state.pools:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from uuid import UUID, uuid5
+from zlib import crc32
 
 
 def command_id(log_id: str, epoch: str, position: int, n: int) -> str:
@@ -16,4 +17,4 @@ def command_id(log_id: str, epoch: str, position: int, n: int) -> str:
 
 def jitter(identifier: str, span_ms: int) -> int:
     """A pause's jitter: 0 to ``span_ms``, spread by a command id instead of by chance."""
-    return int(identifier[:8], 16) * span_ms >> 32 if span_ms > 0 else 0
+    return crc32(identifier.encode()) * span_ms >> 32 if span_ms > 0 else 0

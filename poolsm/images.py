@@ -37,7 +37,9 @@ class Resolution:
 def resolve_image(spec: PoolSpec, state: State) -> Resolution | None:
     """Resolve a pool's image in the order of R13; None until both projects were listed."""
     usable = state.images.get(VM_PROJECT)
-    infra = state.images.get(INFRA_PROJECT, usable)
+    infra = state.images.get(INFRA_PROJECT)
+    if infra is None and state.settings.infra_project_id in ("", state.settings.vm_project_id):
+        infra = usable
     if usable is None or infra is None:
         return None
     steps: list[str] = []

@@ -125,6 +125,7 @@ def _begin_claim(state: State, command: ClaimServer, vm: Vm) -> None:
         vm.attribution = Attribution(metadata.get(CLAIMANT, ""), by, request_id)
     else:
         vm.attribution = None
+        state.pools[vm.pool].freed.discard(vm.key)
     if transfer:
         state.unindex(vm)
         vm.drawn_from = vm.pool

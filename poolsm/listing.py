@@ -56,7 +56,7 @@ def diff_listing(
 def may_be_ours(record: ServerRecord) -> bool:
     """Tagged for a pool, or without any metadata: a cell that is down hides the tags (R1)."""
     metadata = record.metadata
-    return metadata is None or (SERVERPOOL_ID in metadata and USER_ID in metadata)
+    return metadata is None or bool(metadata.get(SERVERPOOL_ID) and metadata.get(USER_ID))
 
 
 class _Named(Protocol):

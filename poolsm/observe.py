@@ -13,7 +13,7 @@ from poolsm.commands import (
     USER_ID,
 )
 from poolsm.events import ListingCompleted
-from poolsm.failure import creation_failed, creation_succeeded, pause_for_quota
+from poolsm.failure import creation_failed, creation_succeeded, end_booting, pause_for_quota
 from poolsm.ownership import fold_tags
 from poolsm.records import ServerRecord
 from poolsm.spec import PoolKey
@@ -27,7 +27,18 @@ from poolsm.state import (
     State,
     Vm,
 )
-from poolsm.vm import ACTIVE, BUILD, DELETED, DELETING, ERROR, MISSING, PENDING, SHUTOFF, input_for
+from poolsm.vm import (
+    ACTIVE,
+    BUILD,
+    DELETED,
+    DELETING,
+    ERROR,
+    GONE_STATUSES,
+    MISSING,
+    PENDING,
+    SHUTOFF,
+    input_for,
+)
 
 LOSS_LEAST = 5  # servers lost at once, and more than half of the fleet (R10)
 
@@ -38,7 +49,7 @@ def expected_servers(state: State) -> dict[str, ServerRecord | None]:
     expected.update(state.unreadable)
     for vm in state.vms.values():
         if vm.server_id:
-            expected[vm.server_id] = None if vm.state == MISSING else vm.record
+            expected[vm.server_id] = None if vm.absences else vm.record  # say it is back
     return expected
 
 
@@ -60,7 +71,8 @@ def fold_listing(state: State, event: ListingCompleted, started_ms: int) -> None
             state.wake(key)
     if state.guard_listings:
         state.guard_listings -= 1
-        state.wake_short()
+        for key in state.pools:
+            state.wake(key)
     state.listing_error = ""
 
 
@@ -108,17 +120,17 @@ def fold_record(state: State, record: ServerRecord, started_ms: int) -> None:
         return
     tombstone = state.tombstones.get(record.server_id)
     if tombstone is not None and tombstone.final:
-        if record.status not in ("DELETED", "SOFT_DELETED"):
+        if record.status not in GONE_STATUSES:
             state.anomaly("ghost", record.server_id, "a deleted server is shown again; ignored")
         return
     if record.metadata is None:
-        if record.server_id not in state.strays:
-            state.unreadable[record.server_id] = record
+        state.strays.pop(record.server_id, None)
+        state.unreadable[record.server_id] = record
         return
     if state.unreadable.pop(record.server_id, None) is not None:
         state.wake_short()
     key = PoolKey(record.metadata.get(SERVERPOOL_ID, ""), record.metadata.get(USER_ID, ""))
-    if record.status in ("DELETED", "SOFT_DELETED") or not key.serverpool_id:
+    if record.status in GONE_STATUSES or not all(key):
         state.strays.pop(record.server_id, None)
         return
     if key in state.removed and record.metadata.get(LOG_ID) == state.log_id:
@@ -186,13 +198,11 @@ def adopt(
         key_name=record.key_name,
     )
     state.enlist(vm)
-    if not (ours or state.adopting or declared_now):
+    if not (ours or state.adopting or declared_now or record.server_id in state.tombstones):
         pool.second_manager = (
             f"server {record.server_id} appeared with log id {metadata.get(LOG_ID, 'none')}"
         )
         state.anomaly("second_manager", str(key), pool.second_manager)
-    if pool.condemns(vm):
-        vm.condemned = "its pool is being removed"
     _fold_known(state, vm, record, max(started_ms, 1))
     if vm.state == BUILD and attribution is None and ours:
         vm.booting = True
@@ -216,8 +226,10 @@ def _fold_known(state: State, vm: Vm, record: ServerRecord, started_ms: int) -> 
     if dest is None:
         state.anomaly("no_row", vm.key, f"{before} has no row for {record.status}")
     if dest == DELETED:
-        state.anomaly("deleted_by_others", vm.key, f"seen {record.status} in state {before}")
-        vm_gone(state, vm, final=True, why="deleted by someone else")
+        ours = before == DELETING or vm.leaving
+        if not ours:
+            state.anomaly("deleted_by_others", vm.key, f"seen {record.status} in state {before}")
+        vm_gone(state, vm, final=True, why="deleted" if ours else "deleted by someone else")
         return
     _fold_power(vm, before, record)
     if vm.state == ERROR and before != ERROR:
@@ -249,23 +261,16 @@ def _fold_error(state: State, vm: Vm, record: ServerRecord) -> None:
     if vm.booting and vm.drawn_from is None:
         if is_quota_text(fault):
             pause_for_quota(state, vm.flavor_id, vm.key, fault)
-            vm.booting = False
-            state.index(vm)
+            end_booting(state, vm)
         else:
             creation_failed(state, vm, f"ERROR: {fault}")
-    if vm.attribution is None and not vm.condemned:
-        vm.condemned = f"ERROR: {fault}"
-    state.index(vm)
 
 
 def vm_gone(state: State, vm: Vm, *, final: bool, why: str) -> None:
     """A VM is proven gone: end what hangs on it and forget it."""
     if vm.booting and vm.drawn_from is None:
         creation_failed(state, vm, why)
-    if vm.attribution is not None and vm.attribution.request_id:
-        assignment = state.assignments.get(vm.attribution.request_id)
-        if assignment is not None and assignment.vm == vm.key:
-            state.unclaim(assignment, f"its VM is gone: {why}")
+    state.end_claim(vm, f"its VM is gone: {why}")
     _found_again(state, vm)
     state.drop_vm(vm, final=final)
 

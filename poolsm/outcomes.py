@@ -5,14 +5,14 @@ from __future__ import annotations
 from poolsm import answers
 from poolsm.answers import Outcome, classify
 from poolsm.events import CallAnswered, CommandsDispatched
-from poolsm.failure import count_failure, forget_probe, pause_for_quota
+from poolsm.failure import count_failure, forget_probe, pause_for_quota, pause_ms
 from poolsm.identity import jitter
 from poolsm.observe import fold_record, meet, vm_gone
 from poolsm.state import ALL_SHORT, Op, State, Vm
 from poolsm.target import Target, resolve_target
-from poolsm.vm import DELETING, MISSING, PENDING
+from poolsm.vm import DELETING, MISSING
 
-REPEAT_LIMIT_MS = 900_000  # the longest wait before an action is repeated
+REPEAT_LIMIT_MS = 240_000  # the longest wait before an action is repeated; I7 allows 5 min
 LOSS_PROOFS = 2  # lookups that must answer 404 before a lost fleet is believed (R10)
 
 
@@ -24,17 +24,19 @@ def fold_dispatch(state: State, event: CommandsDispatched) -> None:
             state.anomaly("unknown_command", command_id, "dispatched, but not in flight")
             continue
         op.dispatched_ms = state.now_ms
-        if op.kind == "CreateServer":
-            vm = state.vms[op.vm]
-            boot_ms = state.pools[op.pool].spec.boot_timeout_s * 1000
+        vm = state.vms.get(op.vm)
+        if op.kind == "CreateServer" and vm is not None:
+            boot_ms = state.pools[vm.pool].spec.boot_timeout_s * 1000
             vm.boot_deadline_ms = state.now_ms + boot_ms
-            state.wake_at(op.pool, vm.boot_deadline_ms)
+            state.wake_at(vm.pool, vm.boot_deadline_ms)
 
 
 def begin_epoch(state: State) -> None:
     """A new runner: what was never sent ends now, what was sent is unknown (C8, R11)."""
     for op in _in_order(state):
-        if op.dispatched_ms is None:
+        if op.vm and op.vm not in state.vms:
+            _land(state, op)
+        elif op.dispatched_ms is None:
             _end_unsent(state, op)
         else:
             _fold_unknown(state, op, Outcome(answers.UNKNOWN, "the runner ended before its answer"))
@@ -57,6 +59,8 @@ def _end_unsent(state: State, op: Op) -> None:
         state.index(vm)
     elif op.kind == "ClaimServer" and vm is not None:
         vm.tag_after_ms = 0
+    elif op.kind == "RebuildServer" and vm is not None:
+        state.anomaly("rebuild_refused", vm.key, "the runner ended before it was sent")
 
 
 def _land(state: State, op: Op) -> Vm | None:
@@ -79,11 +83,14 @@ def _end_creation(state: State, vm: Vm) -> None:
     state.wake_short()
 
 
-def fold_answer(state: State, event: CallAnswered, started_ms: int) -> None:
+def fold_answer(state: State, event: CallAnswered) -> None:
     """The outcome of one command's call."""
     op = state.ops.get(event.command_id)
     if op is None:
         state.anomaly("unknown_command", event.command_id, "answered, but not in flight")
+        return
+    if op.vm and op.vm not in state.vms:
+        _land(state, op)  # its VM went while the call was on its way
         return
     outcome = classify(op.kind, event)
     if outcome.kind == answers.BUSY:
@@ -93,14 +100,15 @@ def fold_answer(state: State, event: CallAnswered, started_ms: int) -> None:
         return
     if op.kind == "FetchImage":
         _land(state, op)
-        state.pools[op.pool].image_retry = "done"
+        if op.pool in state.pools:
+            state.pools[op.pool].image_retry = "done"
         return
     vm = state.vms[op.vm]
     if op.kind == "CreateServer":
-        _fold_create(state, op, vm, event, outcome, started_ms)
+        _fold_create(state, op, vm, event, outcome)
         return
     _land(state, op)
-    vm.last_answer_ms = max(vm.last_answer_ms, started_ms)
+    vm.last_answer_ms = state.now_ms
     _FOLDS[op.kind](state, vm, outcome)
     if event.server is not None and vm.key in state.vms:
         # read after the call that this answers, so it may speak about the server
@@ -117,28 +125,25 @@ def _pause_project(state: State, op: Op, outcome: Outcome) -> None:
         state.wake_at(ALL_SHORT, until_ms)
 
 
-def _fold_create(
-    state: State, op: Op, vm: Vm, event: CallAnswered, outcome: Outcome, started_ms: int
-) -> None:
-    _land(state, op)
-    if outcome.kind == answers.DONE and event.server_id:
-        vm.last_answer_ms = max(vm.last_answer_ms, started_ms)
-        meet(state, vm, event.server_id)
-        return
-    if vm.state != PENDING:  # refused, they say, but we have seen it
-        state.anomaly("refused_but_made", vm.key, outcome.text)
-        return
-    if outcome.kind == answers.DONE:
-        state.ops[op.command_id] = op
+def _fold_create(state: State, op: Op, vm: Vm, event: CallAnswered, outcome: Outcome) -> None:
+    if outcome.kind == answers.DONE and not event.server_id:
         _fold_unknown(state, op, Outcome(answers.UNKNOWN, "accepted without a server id"))
+        return
+    _land(state, op)
+    if outcome.kind == answers.DONE:
+        vm.last_answer_ms = state.now_ms
+        meet(state, vm, str(event.server_id))
+        return
+    if vm.server_id:  # refused, they say, but we have seen it
+        state.anomaly("refused_but_made", vm.key, outcome.text)
         return
     pool = state.pools[vm.pool]
     flavor_id = vm.flavor_id
     _end_creation(state, vm)
     if outcome.kind == answers.QUOTA:
         pause_for_quota(state, flavor_id, op.command_id, outcome.text)
-    elif outcome.kind == answers.IMAGE and pool.image_retry == "":
-        pool.image_retry = "wanted"
+    elif outcome.kind == answers.IMAGE and pool.image_retry != "done":
+        pool.image_retry = pool.image_retry or "wanted"  # several at once are one refusal
     elif outcome.kind in (answers.IMAGE, answers.INVALID):
         target = resolve_target(pool.spec, state)
         pool.invalid = outcome.text
@@ -152,25 +157,34 @@ def _fold_unknown(state: State, op: Op, outcome: Outcome) -> None:
     """Nothing is proven. A create waits to be settled (R7), anything else is observed again."""
     if op.kind == "CreateServer":
         op.unknown = True
-        sent_ms = state.now_ms if op.dispatched_ms is None else op.dispatched_ms
-        state.wake_at(op.pool, sent_ms + state.settings.settle_time_s * 1000)
+        if op.dispatched_ms is None:
+            op.dispatched_ms = state.now_ms  # answered, so it was sent
+        state.wake_at(op.pool, op.dispatched_ms + state.settings.settle_time_s * 1000)
         if outcome.retry_after_s:
             _pause_project(state, op, outcome)
         return
     vm = _land(state, op)
     if op.kind == "FetchImage":
-        state.pools[op.pool].image_retry = "wanted"
+        _fetch_again(state, op)
     elif vm is not None:
         vm.last_answer_ms = state.now_ms
         _FOLDS[op.kind](state, vm, outcome)
+
+
+def _fetch_again(state: State, op: Op) -> None:
+    pool = state.pools.get(op.pool)
+    if pool is not None:
+        pool.image_retry = "wanted"
+        pool.backoff_until_ms = state.now_ms + pause_ms(state, 1, op.command_id)
+        state.wake_at(op.pool, pool.backoff_until_ms)
 
 
 def settle(state: State) -> None:
     """Decide the creations whose answer was lost, from a listing begun after the wait (R7)."""
     wait_ms = state.settings.settle_time_s * 1000
     for op in [op for op in _in_order(state) if op.unknown]:
-        vm = state.vms[op.vm]
-        if vm.server_id:  # the listing showed it: adopted
+        vm = state.vms.get(op.vm)
+        if vm is None or vm.server_id:  # gone again, or shown by a listing: adopted
             _land(state, op)
         elif op.dispatched_ms is not None:
             due_ms = op.dispatched_ms + wait_ms
@@ -212,10 +226,7 @@ def _fold_claim(state: State, vm: Vm, outcome: Outcome) -> None:
 def _undo_claim(state: State, vm: Vm, why: str) -> None:
     """The claim did not happen: the VM is what its metadata says, in the pool it came from."""
     state.anomaly("claim_failed", vm.key, why)
-    if vm.attribution is not None and vm.attribution.request_id:
-        assignment = state.assignments.get(vm.attribution.request_id)
-        if assignment is not None and assignment.vm == vm.key:
-            state.unclaim(assignment, why)
+    state.end_claim(vm, why)
     state.unindex(vm)
     home = vm.drawn_from
     if home is not None and home in state.pools:
@@ -247,6 +258,9 @@ def _fold_find(state: State, vm: Vm, outcome: Outcome) -> None:
             loss.witness = vm.server_id
             loss.witness_after_ms = state.now_ms
         return
+    if outcome.kind == answers.GONE and loss is not None and vm.state != MISSING:
+        loss.lost = dict.fromkeys(loss.lost, 0)  # a listed one is unknown, too: it proves nothing
+        loss.witness = ""
     if outcome.kind != answers.GONE or vm.state != MISSING:
         return
     vm.proofs += 1
@@ -282,7 +296,7 @@ def end_loss(state: State, why: str) -> None:
 
 
 def _later(state: State, vm: Vm, attempt: int, first_s: int) -> int:
-    """When an action may be repeated: doubled with each attempt, to a quarter of an hour."""
+    """When an action may be repeated: doubled with each attempt, to a limit."""
     wait_ms = min(first_s * 1000 << min(max(attempt - 1, 0), 8), REPEAT_LIMIT_MS)
     at_ms = state.now_ms + wait_ms
     state.wake_at(vm.pool, at_ms)

@@ -7,7 +7,7 @@ changed the metadata, and counting by either alone would create or delete for ev
 from __future__ import annotations
 
 from poolsm.commands import ATTRIBUTED, CLAIMANT, SERVERPOOL_ID, USER_ID
-from poolsm.failure import creation_succeeded
+from poolsm.failure import end_booting
 from poolsm.records import ServerRecord
 from poolsm.spec import PoolKey
 from poolsm.state import (
@@ -51,7 +51,7 @@ def confirm_claim(state: State, vm: Vm) -> None:
     if vm.drawn_from is not None:
         state.wake(vm.drawn_from)
         vm.drawn_from = None
-        creation_succeeded(state, vm)
+        end_booting(state, vm)  # nothing was built: it proves nothing about creation
     request_id = vm.attribution.request_id if vm.attribution else ""
     assignment = state.assignments.get(request_id)
     if assignment is not None and assignment.state == "claiming" and assignment.vm == vm.key:
@@ -66,10 +66,11 @@ def _fold_other_pool(state: State, vm: Vm, key: PoolKey) -> None:
     found = f"metadata says {key.user_id or 'nobody'}/{key.serverpool_id or 'no pool'}"
     if key in state.pools:
         state.anomaly("moved_by_others", vm.key, f"{found}, was in {vm.pool}")
+        end_booting(state, vm)
+        state.end_claim(vm, found)
         state.unindex(vm)
         vm.pool = key
-        vm.wanted, vm.wanted_name, vm.drawn_from = {}, "", None
-        vm.booting = False
+        vm.attribution, vm.drawn_from, vm.wanted, vm.wanted_name = None, None, {}, ""
         _fold_attribution(state, vm, vm.metadata)
         state.index(vm)
         return

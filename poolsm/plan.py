@@ -6,14 +6,14 @@ from poolsm.commands import Command
 from poolsm.failure import breaker_allows, creation_failed, end_booting
 from poolsm.issue import issue
 from poolsm.outcomes import settle
-from poolsm.pool import BREAKER_TABLE, OPEN
-from poolsm.requests import forget_drained
+from poolsm.pool import BREAKER_TABLE, DRAINING, OPEN
+from poolsm.requests import BEING_REMOVED, forget_drained
 from poolsm.rules import AFTER_PROVISIONING, BEFORE_PROVISIONING
 from poolsm.rules.deletion import note_stuck
 from poolsm.rules.provisioning import Want, create_draft, provision
 from poolsm.spec import PoolKey
 from poolsm.state import Pool, State
-from poolsm.vm import BUILD, DELETING, PENDING
+from poolsm.vm import BUILD, DELETING, ERROR, PENDING
 from poolsm.words import listing_is_fresh, watch_the_day
 
 
@@ -47,6 +47,7 @@ def plan(state: State, position: int) -> list[Command]:
 def keep_books(pool: Pool, state: State) -> None:
     """What the passing of time alone changes: boots given up, intents that had no effect."""
     now_ms = state.now_ms
+    condemn(pool, state)
     for vm in state.named(pool, pool.booting):
         late = 0 < vm.boot_deadline_ms <= now_ms
         if late and vm.server_id and vm.state in (PENDING, BUILD):
@@ -61,6 +62,20 @@ def keep_books(pool: Pool, state: State) -> None:
             state.index(vm)
     if pool.breaker == OPEN and now_ms >= pool.breaker_until_ms:
         pool.breaker = BREAKER_TABLE[pool.breaker, "cool_down"]
+
+
+def condemn(pool: Pool, state: State) -> None:
+    """What is to go whatever the pool's size, however it came to be so (R6, R12)."""
+    for vm in state.pool_vms(pool, ERROR):
+        if vm.attribution is None and not vm.condemned:
+            fault = vm.record.fault if vm.record else None
+            vm.condemned = f"ERROR: {fault or 'no fault text'}"
+            state.index(vm)
+    if pool.state == DRAINING:
+        for vm in state.all_vms(pool):
+            if pool.condemns(vm) and not vm.condemned:
+                vm.condemned = BEING_REMOVED
+                state.index(vm)
 
 
 def provision_fairly(pools: list[Pool], state: State, position: int) -> list[Command]:
@@ -103,6 +118,8 @@ def provision_fairly(pools: list[Pool], state: State, position: int) -> list[Com
         state.note(state.pools[key], "Provisioned", reason, want.message)
         if want.target is not None and want.target.ambiguous:
             state.note(state.pools[key], "ImageAmbiguous", "NewestTaken", want.target.ambiguous)
+        elif want.target is not None:
+            state.pools[key].conditions.pop("ImageAmbiguous", None)
     return commands
 
 

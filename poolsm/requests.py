@@ -25,6 +25,7 @@ from poolsm.pool import DRAINING, POOL_TABLE
 from poolsm.spec import PoolKey, check_spec
 from poolsm.state import Assignment, Config, Pool, State, Vm
 
+BEING_REMOVED = "its pool is being removed"
 ANSWERS_KEPT_MS = 30 * 86_400_000  # an ended request's answer, for whoever asks again
 
 
@@ -48,7 +49,7 @@ def declare_pool(state: State, event: PoolDeclared) -> None:
         pool.include_assigned = False
         pool.day_wake_ms = 0
         for vm in state.all_vms(pool):
-            if vm.condemned == "its pool is being removed" and not vm.leaving:
+            if vm.condemned == BEING_REMOVED and not vm.leaving:
                 vm.condemned = ""
                 state.index(vm)
     state.wake(key)
@@ -71,10 +72,6 @@ def remove_pool(state: State, event: PoolRemovalRequested) -> None:
         return
     pool.state = POOL_TABLE[pool.state, "remove"]
     pool.include_assigned = event.include_assigned
-    for vm in state.all_vms(pool):
-        if pool.condemns(vm) and not vm.condemned:
-            vm.condemned = "its pool is being removed"
-            state.index(vm)
     for assignment in _open(state, event.pool):
         if assignment.state == WAITING:
             assignment.move("refuse", "its pool is being removed", state.now_ms)

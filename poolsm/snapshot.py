@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve, frozen
 
-from poolsm.codec import decode, encode
+from poolsm.codec import decode, encode_ordered
 from poolsm.spec import PoolSpec
 from poolsm.state import Pool, State
 
@@ -44,7 +44,7 @@ def encode_state(state: State) -> bytes:
         for _, pool in sorted(state.pools.items())
     ]
     removed = [spec for _, spec in sorted(state.removed.items())]
-    return encode(_Image(bare, pools, removed))
+    return encode_ordered(_Image(bare, pools, removed))
 
 
 def decode_state(data: bytes) -> State:

@@ -343,11 +343,18 @@ class State:
         elif old.message != message:
             pool.conditions[kind] = Condition(reason, message, old.since_ms)
 
-    def unclaim(self, assignment: Assignment, why: str) -> None:
-        """The VM of an assignment is lost: wait for another one, or end as lost."""
+    def end_claim(self, vm: Vm, why: str) -> None:
+        """The VM of an assignment is lost: its request waits for another, or ends as lost."""
+        assignment = self.assignments.get(vm.attribution.request_id if vm.attribution else "")
+        if assignment is None or assignment.vm != vm.key:
+            return
         if assignment.state == CLAIMING:
             assignment.move("give_up", why, self.now_ms)
             assignment.vm = assignment.server_id = ""
+            pool = self.pools.get(assignment.pool)
+            if pool is None or pool.state == DRAINING:
+                assignment.move("refuse", f"pool {assignment.pool} is removed", self.now_ms)
+                self.waiting.discard(assignment.request_id)
             self.wake(assignment.pool)
         elif assignment.state == GRANTED:
             assignment.move("lose", why, self.now_ms)
@@ -450,7 +457,6 @@ class State:
         del self.vms[vm.key]
         self.by_server.pop(vm.server_id, None)
         self.by_name.pop(vm.name, None)
-        self.ops.pop(vm.op, None)
         if vm.server_id:
             self.bury(vm.server_id, final=final)
 

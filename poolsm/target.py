@@ -31,7 +31,10 @@ class Target:
     @property
     def fingerprint(self) -> str:
         """What a refusal that can never succeed is remembered for."""
-        return "|".join((self.image_id, self.flavor_id, *self.networks, self.key_name or ""))
+        data = self.user_data
+        secrets = (ref.digest if ref else "" for ref in (data.config_data, data.admin_key))
+        parts = (self.image_id, self.flavor_id, *self.networks, self.key_name or "", *secrets)
+        return "|".join(parts)
 
 
 @frozen

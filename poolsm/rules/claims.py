@@ -135,6 +135,8 @@ def tag(pool: Pool, state: State) -> list[Command]:
 
 def reuse(pool: Pool, state: State) -> list[Command]:
     """A released VM of a pool that reuses VMs becomes free again in the cloud (R16)."""
+    if suspended(pool, state):
+        return []
     drafts: list[Command] = []
     for vm in state.named(pool, pool.freed):
         held = vm.attribution

@@ -29,6 +29,8 @@ def delete_condemned(pool: Pool, state: State) -> list[Command]:
     for vm in state.named(pool, pool.deleting_or_condemned):
         if not vm.server_id or vm.op or vm.absences or vm.state == MISSING:
             continue
+        if vm.attribution is not None and not vm.condemned:
+            continue  # somebody's since the deletion was decided (R15)
         if state.now_ms < vm.delete_after_ms:
             continue
         if vm.state == DELETING:

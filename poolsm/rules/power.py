@@ -5,7 +5,7 @@ from __future__ import annotations
 from poolsm.commands import Command, Reason, StartServer, StopServer
 from poolsm.state import BY_USER, Pool, State, Vm
 from poolsm.vm import ACTIVE, SHUTOFF
-from poolsm.words import is_off_day, is_untouched, may_destroy
+from poolsm.words import is_off_day, is_untouched
 
 
 def power(pool: Pool, state: State) -> list[Command]:
@@ -15,12 +15,12 @@ def power(pool: Pool, state: State) -> list[Command]:
     they are kept, not deleted. A VM that its user stopped stays so if the pool respects that.
     """
     off = is_off_day(pool, state)
-    if off is None or not may_destroy(pool, state):
+    if off is None or state.loss is not None or state.guard_listings:
         return []
     day = "an off-day" if off else "no off-day"
     drafts: list[Command] = []
     for vm in state.pool_vms(pool, ACTIVE if off else SHUTOFF):
-        if not _may_switch(vm, state):
+        if vm.key in pool.disputed or not _may_switch(vm, state):
             continue
         if off:
             text = f"today is {day} of {','.join(pool.spec.off_days)}, the VM is ACTIVE"

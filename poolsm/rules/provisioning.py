@@ -140,7 +140,7 @@ def _creations(
 
     if pool.invalid and pool.invalid_target in ("", target.fingerprint):
         return held("SpecInvalid", pool.invalid)
-    if pool.image_retry == "wanted":
+    if pool.image_retry == "wanted" and now_ms >= pool.backoff_until_ms:
         text = f"a create was refused for image {target.image_id}"
         reason = Reason("R13 image", text)
         fetch = FetchImage(pool=pool.key, image_ref=pool.spec.image_ref, reason=reason)

@@ -26,7 +26,7 @@ def refresh_warm(pool: Pool, state: State) -> list[Command]:
     if not isinstance(target, Target) or state.quotas.get(target.flavor_id):
         return []
     for vm in state.pool_vms(pool, ACTIVE):
-        if is_ready(vm, pool) and vm.image_id != target.image_id:
+        if is_ready(vm, pool) and vm.image_id and vm.image_id != target.image_id:
             text = f"image {vm.image_id} is stale, the pool resolves to {target.image_id}"
             return [delete_draft(vm, "R4 refresh", text)]
     return []
