@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
 import structlog
@@ -31,7 +31,10 @@ from poolsm_runners.secrets import registrar_text
 
 logger = structlog.get_logger()
 
-FATAL = ("auth", "config")  # transport errors that waiting does not mend
+# makes a watcher of one epoch's engine, whose state it may read
+MakeWatcher = Callable[[Engine], Watcher]
+
+FATAL = ("auth",)  # transport errors that waiting does not mend
 
 
 class CloudUnusableError(RefusedError):
@@ -46,11 +49,11 @@ class Parts:
     clock: Clock
     cloud: Cloud
     projects: Projects
-    watchers: Sequence[Watcher] = field(factory=tuple)
+    watchers: Sequence[MakeWatcher] = field(factory=tuple)
 
 
 async def serve(
-    config: RunConfig, *, stop: asyncio.Event, watchers: Sequence[Watcher] = ()
+    config: RunConfig, *, stop: asyncio.Event, watchers: Sequence[MakeWatcher] = ()
 ) -> None:
     """Run until ``stop`` is set, through failures of the log and absences of the cloud.
 
@@ -70,7 +73,7 @@ async def serve(
         if config.stop_after_s is not None:
             alarm = asyncio.get_running_loop().call_later(config.stop_after_s, stop.set)
             stack.callback(alarm.cancel)
-        projects = await _authenticate(cloud, clock, stop)
+        projects = await _authenticate(cloud, stop)
         if projects is None:
             return
         parts = Parts(config, clock, cloud, projects, watchers)
@@ -78,10 +81,11 @@ async def serve(
         while not stop.is_set():
             try:
                 await _run(parts, log, fleet, stop, first=first)
-                return
             except LogWriteError as error:
                 # Nothing decided since was carried out. What the log holds is the truth (C8).
                 logger.error("log.failed", error=str(error), remedy="free space; trying again")
+            else:
+                return
             first = False
             await log.close()
             reopened = await _reopen(config, clock, stop)
@@ -143,7 +147,7 @@ async def _reopen(config: RunConfig, clock: Clock, stop: asyncio.Event) -> tuple
     return None
 
 
-async def _authenticate(cloud: Cloud, clock: Clock, stop: asyncio.Event) -> Projects | None:
+async def _authenticate(cloud: Cloud, stop: asyncio.Event) -> Projects | None:
     """Wait for a cloud that is away; give up on one that refuses us."""
     backoff = Backoff(base_s=2.0, limit_s=60.0)
     while not stop.is_set():
@@ -169,8 +173,8 @@ async def _run(parts: Parts, log: Log, fleet: Fleet, stop: asyncio.Event, *, fir
     """One epoch of the log."""
     config = parts.config
     engine = Engine(log, fleet)
-    for watcher in parts.watchers:
-        engine.watch(watcher)
+    for make_watcher in parts.watchers:
+        engine.watch(make_watcher(engine))
     options = RunnerOptions(
         settings=await _settings(parts, log),
         two_projects=parts.projects.vm_project_id != parts.projects.infra_project_id,
