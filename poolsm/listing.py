@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from poolsm.commands import SERVERPOOL_ID, USER_ID
 from poolsm.events import ListingCompleted, ListingFailed
@@ -59,13 +59,7 @@ def may_be_ours(record: ServerRecord) -> bool:
     return metadata is None or bool(metadata.get(SERVERPOOL_ID) and metadata.get(USER_ID))
 
 
-class _Named(Protocol):
-    """A record of a catalog."""
-
-    def __eq__(self, other: object, /) -> bool: ...
-
-
-R = TypeVar("R", bound=_Named)
+R = TypeVar("R")
 
 
 def diff_catalog(

@@ -165,6 +165,9 @@ def meet(state: State, vm: Vm, server_id: str) -> None:
     """A creation's server is known by its id from now on."""
     if vm.server_id:
         return
+    if server_id in state.by_server:
+        state.anomaly("second_vm", vm.key, f"{server_id} is already {state.by_server[server_id]}")
+        return
     vm.server_id = server_id
     state.by_server[server_id] = vm.key
     state.by_name.pop(vm.name, None)

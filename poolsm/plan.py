@@ -48,7 +48,7 @@ def keep_books(pool: Pool, state: State) -> None:
     """What the passing of time alone changes: boots given up, intents that had no effect."""
     now_ms = state.now_ms
     condemn(pool, state)
-    for vm in state.named(pool, pool.booting):
+    for vm in state.named(pool.booting):
         late = 0 < vm.boot_deadline_ms <= now_ms
         if late and vm.server_id and vm.state in (PENDING, BUILD):
             waited_s = pool.spec.boot_timeout_s
@@ -56,7 +56,7 @@ def keep_books(pool: Pool, state: State) -> None:
             creation_failed(state, vm, vm.condemned)
         elif late and vm.state not in (PENDING, BUILD):
             end_booting(state, vm)
-    for vm in state.named(pool, pool.leaving):
+    for vm in state.named(pool.leaving):
         if not vm.op and vm.state != DELETING and now_ms >= vm.delete_after_ms:
             vm.leaving = False  # the deletion had no effect: decide anew (R8)
             state.index(vm)

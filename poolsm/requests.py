@@ -26,6 +26,7 @@ from poolsm.spec import PoolKey, check_spec
 from poolsm.state import Assignment, Config, Pool, State, Vm
 
 BEING_REMOVED = "its pool is being removed"
+RELEASED = "released by"
 ANSWERS_KEPT_MS = 30 * 86_400_000  # an ended request's answer, for whoever asks again
 
 
@@ -233,5 +234,5 @@ def release(state: State, event: ReleaseRequested) -> None:
         vm.wanted = {}
         pool.freed.add(vm.key)
     else:
-        vm.condemned = f"released by {event.origin}"
+        vm.condemned = f"{RELEASED} {event.origin}"
     state.index(vm)

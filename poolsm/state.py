@@ -331,7 +331,7 @@ class State:
         """All of a pool's VMs, oldest first."""
         return self.pool_vms(pool, *sorted(pool.members))
 
-    def named(self, pool: Pool, keys: set[str]) -> list[Vm]:
+    def named(self, keys: set[str]) -> list[Vm]:
         """VMs of one of a pool's indices, oldest first."""
         return sorted((self.vms[key] for key in keys), key=lambda vm: vm.age_key)
 

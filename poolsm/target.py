@@ -57,7 +57,7 @@ def resolve_target(spec: PoolSpec, state: State) -> Target | Unresolved:
         return flavor
     networks: list[str] = []
     for ref in spec.networks:
-        network = _one("network", ref, state.networks)
+        network = _one("network", ref, state.networks, state.settings.vm_project_id)
         if isinstance(network, Unresolved):
             return network
         networks.append(network)
@@ -73,15 +73,22 @@ def resolve_target(spec: PoolSpec, state: State) -> Target | Unresolved:
 
 
 def _one(
-    what: str, ref: str, catalog: Mapping[str, FlavorRecord] | Mapping[str, NetworkRecord]
+    what: str,
+    ref: str,
+    catalog: Mapping[str, FlavorRecord] | Mapping[str, NetworkRecord],
+    owner: str = "",
 ) -> str | Unresolved:
     """The id that a reference means: an id as it is, else the only one of that name.
+
+    Both projects' networks are known; of one name, the VM project's own comes first.
 
     A UUID that is not listed may still be one that only the VM project sees: Nova decides.
     """
     if ref in catalog or _UUID.fullmatch(ref):
         return ref
     named = sorted(key for key, record in catalog.items() if record.name == ref)
+    own = [key for key in named if owner and getattr(catalog[key], "owner", None) == owner]
+    named = own or named
     if len(named) == 1:
         return named[0]
     if named:

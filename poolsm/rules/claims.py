@@ -108,7 +108,7 @@ def tag(pool: Pool, state: State) -> list[Command]:
     if suspended(pool, state):
         return []
     drafts: list[Command] = []
-    for vm in state.named(pool, pool.tagging):
+    for vm in state.named(pool.tagging):
         if vm.op or not vm.server_id or vm.absences or state.now_ms < vm.tag_after_ms:
             continue
         if vm.wanted:
@@ -138,7 +138,7 @@ def reuse(pool: Pool, state: State) -> list[Command]:
     if suspended(pool, state):
         return []
     drafts: list[Command] = []
-    for vm in state.named(pool, pool.freed):
+    for vm in state.named(pool.freed):
         held = vm.attribution
         if held is None or vm.op or vm.wanted or not vm.server_id:
             continue

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from poolsm.commands import Command, DeleteServer, Expectation, FindServer, Reason
+from poolsm.pool import DRAINING
+from poolsm.requests import RELEASED
 from poolsm.state import Pool, State, Vm
 from poolsm.vm import DELETING, MISSING
 from poolsm.words import may_destroy
@@ -26,7 +28,7 @@ def delete_condemned(pool: Pool, state: State) -> list[Command]:
     if not may_destroy(pool, state):
         return []
     drafts: list[Command] = []
-    for vm in state.named(pool, pool.deleting_or_condemned):
+    for vm in state.named(pool.deleting_or_condemned):
         if not vm.server_id or vm.op or vm.absences or vm.state == MISSING:
             continue
         if vm.attribution is not None and not vm.condemned:
@@ -37,15 +39,21 @@ def delete_condemned(pool: Pool, state: State) -> list[Command]:
             text = f"still shown after deletion {vm.delete_attempts}"
             drafts.append(delete_draft(vm, "R8 repeat", text))
         else:
-            drafts.append(delete_draft(vm, "R6 R12 R16 remains", vm.condemned))
+            drafts.append(delete_draft(vm, _rule_of(vm, pool), vm.condemned))
     return drafts
+
+
+def _rule_of(vm: Vm, pool: Pool) -> str:
+    if vm.condemned.startswith(RELEASED):
+        return "R16 release"
+    return "R12 removal" if pool.state == DRAINING else "R6 failure"
 
 
 def note_stuck(pool: Pool, state: State) -> None:
     """Say which deletions have no effect, for an operator to see to (R8)."""
     stuck = [
         vm.server_id
-        for vm in state.named(pool, pool.deleting_or_condemned)
+        for vm in state.named(pool.deleting_or_condemned)
         if vm.delete_attempts >= ESCALATION_ATTEMPTS
     ]
     if stuck:

@@ -103,7 +103,7 @@ def provision(pool: Pool, state: State) -> Want:
     count -= len(transfers)
     if count == 0:
         return Want(transfers, 0, target, need.text, "Transferring", need.text)
-    return _creations(pool, target, count, transfers, need, state)
+    return _creations(pool, target, count, state, transfers=transfers, need=need)
 
 
 def _idle(need: Need, reason: str, message: str) -> Want:
@@ -128,9 +128,10 @@ def _creations(
     pool: Pool,
     target: Target,
     count: int,
+    state: State,
+    *,
     transfers: tuple[Command, ...],
     need: Need,
-    state: State,
 ) -> Want:
     """Creation with everything that may hold it back, the longest-lasting first (R6, R13)."""
     now_ms = state.now_ms

@@ -75,8 +75,13 @@ class Catalogs:
         )
 
     async def _flavors(self, state: State, started_ms: int) -> Event:
-        records = await self._cloud.list_flavors()
-        changed, gone = diff_catalog([(r.flavor_id, r) for r in records], state.flavors)
+        # A later project wins where both show one: the VM project is where servers are made.
+        records = {
+            record.flavor_id: record
+            for project in reversed(self._projects)
+            for record in await self._cloud.list_flavors(project)
+        }
+        changed, gone = diff_catalog(records.items(), state.flavors)
         return FlavorsListed(
             at_ms=self._clock.now_ms(),
             started_ms=started_ms,
@@ -86,8 +91,12 @@ class Catalogs:
         )
 
     async def _networks(self, state: State, started_ms: int) -> Event:
-        records = await self._cloud.list_networks()
-        changed, gone = diff_catalog([(r.network_id, r) for r in records], state.networks)
+        records = {
+            record.network_id: record
+            for project in reversed(self._projects)
+            for record in await self._cloud.list_networks(project)
+        }
+        changed, gone = diff_catalog(records.items(), state.networks)
         return NetworksListed(
             at_ms=self._clock.now_ms(),
             started_ms=started_ms,
@@ -101,7 +110,7 @@ def failure(
     budget: Budget, what: str, error: ListingError, *, started_ms: int, at_ms: int
 ) -> ListingFailed:
     """A listing that did not complete, counted and as an event (R10)."""
-    budget.note(Priority.READ, error.http_status, transport_error=error.transport_error)
+    budget.note(Priority.READ, error.http_status, error.retry_after_s, error.transport_error)
     return ListingFailed(
         at_ms=at_ms,
         started_ms=started_ms,

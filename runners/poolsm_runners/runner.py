@@ -253,9 +253,9 @@ class Runner:
             async with self.budget.slot(priority, self._pool_of(command)):
                 started_ms = await self._dispatch(command)
                 answer = await self._call(command)
-            self.budget.note(
-                priority, answer.http_status, answer.retry_after_s, answer.transport_error
-            )
+                self.budget.note(
+                    priority, answer.http_status, answer.retry_after_s, answer.transport_error
+                )
         await self._record(
             CallAnswered(
                 at_ms=self._clock.now_ms(),

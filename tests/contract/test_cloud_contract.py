@@ -478,8 +478,8 @@ async def test_a_listing_has_the_servers_of_all_pages(site, cloud):
         for gateway in (cloud, in_pages):
             assert doomed not in {one.server_id for one in await gateway.list_servers()}
         assert len(await in_pages.list_images(VM)) == len(await cloud.list_images(VM))
-        assert await in_pages.list_flavors() == await cloud.list_flavors()
-        assert await in_pages.list_networks() == await cloud.list_networks()
+        assert await in_pages.list_flavors("vm") == await cloud.list_flavors("vm")
+        assert await in_pages.list_networks("vm") == await cloud.list_networks("vm")
     finally:
         await in_pages.close()
 
@@ -499,8 +499,8 @@ async def test_projects_and_their_images(site, cloud):
 
 
 async def test_flavors_and_networks(site, cloud):
-    flavors = {one.name: one for one in await cloud.list_flavors()}
+    flavors = {one.name: one for one in await cloud.list_flavors("vm")}
     assert (flavors["m1.tiny"].flavor_id, flavors["m1.tiny"].ram_mb) == (site.flavor, 512)
-    networks = {one.name: one for one in await cloud.list_networks()}
+    networks = {one.name: one for one in await cloud.list_networks("vm")}
     assert networks["lab-net"].network_id == site.network
     assert (networks["lab-net"].shared, networks["lab-net"].status) == (True, "ACTIVE")

@@ -267,9 +267,9 @@ async def test_each_service_is_asked_in_its_own_way():
     )  # fmt: skip
     images = await cloud.list_images(INFRA)
     assert [(one.image_id, one.owner, one.name) for one in images] == [("i", "p", None)] * 2
-    flavors = await cloud.list_flavors()
+    flavors = await cloud.list_flavors("vm")
     assert (flavors[0].flavor_id, flavors[0].ram_mb) == ("1", 512)
-    networks = await cloud.list_networks()
+    networks = await cloud.list_networks("vm")
     assert (networks[0].owner, networks[0].shared) == ("p", True)
     assert [asked[:4] for asked in transport.asked] == [
         (INFRA, "image", "GET", "/images?limit=2"),

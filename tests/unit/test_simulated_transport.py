@@ -103,8 +103,8 @@ async def test_all_listings_are_complete():
     assert len(await gateway.list_servers()) == 7
     assert len(await gateway.list_images(VM)) == 3
     assert {one.owner for one in await gateway.list_images(INFRA)} == {project_id_of(INFRA)}
-    assert "m1.tiny" in [one.name for one in await gateway.list_flavors()]
-    assert [one.name for one in await gateway.list_networks()] == ["lab-net"]
+    assert "m1.tiny" in [one.name for one in await gateway.list_flavors("vm")]
+    assert [one.name for one in await gateway.list_networks("vm")] == ["lab-net"]
     assert await gateway.projects() == Projects(project_id_of(VM), project_id_of(INFRA))
 
 

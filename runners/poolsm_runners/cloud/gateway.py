@@ -103,13 +103,14 @@ class Gateway:
         """All images that a project sees, community ones aside; raises ListingError."""
         return await self._list_with_limit(project, "image", "/images", decode.images_page)
 
-    async def list_flavors(self) -> list[FlavorRecord]:
-        """All flavors that the VM project may use; raises ListingError."""
-        return await self._list_with_limit(VM, "compute", "/flavors/detail", decode.flavors_page)
+    async def list_flavors(self, project: str) -> list[FlavorRecord]:
+        """All flavors that a project may use; raises ListingError."""
+        path = "/flavors/detail"
+        return await self._list_with_limit(project, "compute", path, decode.flavors_page)
 
-    async def list_networks(self) -> list[NetworkRecord]:
-        """All networks that the VM project sees; raises ListingError."""
-        return await self._list_with_limit(VM, "network", "/networks", decode.networks_page)
+    async def list_networks(self, project: str) -> list[NetworkRecord]:
+        """All networks that a project sees; raises ListingError."""
+        return await self._list_with_limit(project, "network", "/networks", decode.networks_page)
 
     async def close(self) -> None:
         """Close the transport."""
@@ -209,7 +210,9 @@ class Gateway:
         if reply.status != 200:
             refusal = parse_refusal(reply, time.time())
             raise ListingError(
-                f"{path}: {reply.status} {refusal.message}".rstrip(), http_status=reply.status
+                f"{path}: {reply.status} {refusal.message}".rstrip(),
+                http_status=reply.status,
+                retry_after_s=refusal.retry_after_s,
             )
         try:
             return decoder(reply.body)

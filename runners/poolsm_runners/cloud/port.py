@@ -32,8 +32,8 @@ class TransportError(Exception):
     """No whole answer came.
 
     ``kind`` is ``timeout`` (the deadline passed), ``not_sent`` (proven: no byte of the request
-    left), ``connection`` (broken off, cut body), ``auth`` (no token to be had; the request was
-    not sent either), or ``other``.
+    left), ``connection`` (broken off, cut body), ``auth`` (credentials refused, or no such cloud;
+    nothing was sent either), or ``other``.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -46,12 +46,18 @@ class ListingError(Exception):
     """A listing that did not complete: it proves nothing (R10)."""
 
     def __init__(
-        self, message: str, *, http_status: int | None = None, transport_error: str | None = None
+        self,
+        message: str,
+        *,
+        http_status: int | None = None,
+        transport_error: str | None = None,
+        retry_after_s: int | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.http_status = http_status
         self.transport_error = transport_error
+        self.retry_after_s = retry_after_s
 
 
 @frozen
@@ -99,7 +105,9 @@ class Transport(Protocol):
         Args:
             project: ``VM`` or ``INFRA``.
             service: ``compute``, ``image`` or ``network``.
+            method: ``GET``, ``POST`` ...
             path: below the service's versioned root, with its query (``/servers/detail?limit=9``).
+            body: JSON, already encoded.
             deadline_s: seconds for the whole exchange, from the first byte to the last.
             once: never send it twice, not even after a 401 and a new token (R7).
 
@@ -128,12 +136,12 @@ class Cloud(Protocol):
         """All images that a project sees, all pages; raises ListingError."""
         ...
 
-    async def list_flavors(self) -> list[FlavorRecord]:
-        """All flavors, all pages; raises ListingError."""
+    async def list_flavors(self, project: str) -> list[FlavorRecord]:
+        """All flavors that a project may use, all pages; raises ListingError."""
         ...
 
-    async def list_networks(self) -> list[NetworkRecord]:
-        """All networks, all pages; raises ListingError."""
+    async def list_networks(self, project: str) -> list[NetworkRecord]:
+        """All networks that a project sees, all pages; raises ListingError."""
         ...
 
     async def execute(self, command: Command, user_data: str = "") -> Answer:

@@ -227,7 +227,7 @@ class Cloud:
         where = f"cloud {self._name!r}: {auth_url}"
         if isinstance(error, keystone_errors.Unauthorized):
             return TransportError("auth", f"{where} refused the credentials: {_text(error)}")
-        return TransportError("auth", f"{where} gave no token: {_text(error)}")
+        return TransportError("not_sent", f"{where} gave no token: {_text(error)}")
 
 
 def _configured(name: str) -> CloudRegion:
