@@ -177,11 +177,10 @@ def test_a_failed_vm_says_why_it_goes(script):
     script.run()
     script.change("s-1", status="ERROR", fault="No valid host was found")
     script.list()
+    script.tick()
     vm = vm_view(script.fleet.state, "s-1")
     assert vm.condemned == "ERROR: No valid host was found"
     assert vm.fault == "No valid host was found"
-    script.tick()
-    vm = vm_view(script.fleet.state, "s-1")
     assert vm.leaving
     assert vm.op.kind == "DeleteServer"
     pool = pool_view(script.fleet.state, KEY)

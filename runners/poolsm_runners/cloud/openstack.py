@@ -85,7 +85,7 @@ class OpenStackTransport:
         except AbandonedError:
             opened = False
         if not opened:
-            raise TransportError("auth", f"cloud {name!r}: another call is still opening it")
+            raise TransportError("not_sent", f"cloud {name!r}: another call is still opening it")
         try:
             from poolsm_runners.cloud import sdk  # noqa: PLC0415 - takes half a second
 

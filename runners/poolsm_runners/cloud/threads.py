@@ -131,7 +131,7 @@ class CallThreads:
         """The result of ``work(call)``, computed in a thread.
 
         Raises:
-            TransportError: the deadline passed (``timeout``, or ``not_sent`` / ``auth`` if
+            TransportError: the deadline passed (``timeout``, or ``not_sent`` if
                 not a byte of the request left), or too many threads hang (``not_sent``).
             Exception: whatever ``work`` raises.
         """
@@ -165,7 +165,7 @@ class CallThreads:
         except TimeoutError:
             sent = call.abandon()
             raise TransportError(
-                "timeout" if sent else AUTH if call.phase == AUTH else "not_sent",
+                "timeout" if sent else "not_sent",
                 f"no answer within {deadline_s:g} s" if sent else f"not sent in {deadline_s:g} s",
             ) from None
         finally:
