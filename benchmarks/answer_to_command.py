@@ -97,7 +97,7 @@ async def measure(count: int, rounds: int, folder: Path) -> dict[str, float]:
     await engine.record(engine.fleet.diff(rest, started_ms=now_ms, at_ms=now_ms))
     await engine.record(Ticked(at_ms=now_ms))
     times: dict[str, list[float]] = {}
-    for n in range(rounds):
+    for n in range(min(rounds, count // POOL_SIZE)):
         now_ms += 5000
         body = listing(count, log_id, broken=n * POOL_SIZE)
         marks = [("", time.perf_counter())]
