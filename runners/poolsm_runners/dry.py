@@ -7,8 +7,13 @@ import hmac
 import uuid
 from collections.abc import Iterator, Sequence
 
+from poolsm import Step
+from poolsm.commands import Command
 from poolsm.entries import Entry
+from poolsm.events import Event
 from poolsm.spec import SecretRef
+from poolsm.views import fleet_view
+from poolsm_runners.engine import Engine, Watcher
 from poolsm_runners.log.port import (
     LogHeader,
     LogSource,
@@ -72,3 +77,36 @@ class DryLog:
 
     async def close(self) -> None:
         """Nothing to give up."""
+
+
+class DryReport:
+    """What a dry run would have done: commands in order, and each pool's standing."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        self._commands: list[Command] = []
+
+    def watcher(self, engine: Engine) -> Watcher:
+        """Collects the commands of the run."""
+        self._engine = engine
+
+        def watch(event: Event, step: Step) -> None:
+            _ = event
+            self._commands += step.commands
+
+        return watch
+
+    def lines(self) -> list[str]:
+        """For an operator: what would be done, then why each pool is where it is."""
+        lines = [_line(command) for command in self._commands]
+        lines = lines or ["would do nothing"]
+        if self._engine is not None:
+            for pool in fleet_view(self._engine.state).pools:
+                lines.append(f"pool {pool.key}: {pool.reason}: {pool.message}")
+        return lines
+
+
+def _line(command: Command) -> str:
+    on = getattr(command, "name", "") or getattr(command, "server_id", "")
+    reason = command.reason
+    return f"would issue {type(command).__name__} {on}: {reason.text} ({reason.rule})"
