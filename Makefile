@@ -18,8 +18,8 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test --group lint --group docs --editable '.[run]'
 	@touch $@
 
-run: $(STAMP)  ## pools on the embedded simulated cloud, a simulated hour in a minute
-	$(BIN)/poolsm run --cloud sim --log $(or $(LOG),demo.db) --fresh --speed 60 $(or $(POOLS),docs/examples/pools.toml)
+run: $(STAMP)  ## pools on the embedded simulated cloud, for a minute
+	@$(BIN)/python docs/examples/demo.py
 
 test: lint fast lab-test  ## everything: style, types, fast tests, the real OpenStack
 
