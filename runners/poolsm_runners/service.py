@@ -77,16 +77,15 @@ async def serve(
         if projects is None:
             return
         parts = Parts(config, clock, cloud, projects, watchers)
-        first = True
+        undeclared = list(config.declared)
         while not stop.is_set():
             try:
-                await _run(parts, log, fleet, stop, first=first)
+                await _run(parts, log, fleet, stop, undeclared)
             except LogWriteError as error:
                 # Nothing decided since was carried out. What the log holds is the truth (C8).
                 logger.error("log.failed", error=str(error), remedy="free space; trying again")
             else:
                 return
-            first = False
             await log.close()
             reopened = await _reopen(config, clock, stop)
             if reopened is None:
@@ -169,7 +168,9 @@ async def _stopped_within(stop: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-async def _run(parts: Parts, log: Log, fleet: Fleet, stop: asyncio.Event, *, first: bool) -> None:
+async def _run(
+    parts: Parts, log: Log, fleet: Fleet, stop: asyncio.Event, undeclared: list[Declared]
+) -> None:
     """One epoch of the log."""
     config = parts.config
     engine = Engine(log, fleet)
@@ -182,9 +183,9 @@ async def _run(parts: Parts, log: Log, fleet: Fleet, stop: asyncio.Event, *, fir
     )
     runner = Runner(engine, parts.cloud, parts.clock, Budget(parts.clock), options)
     await runner.begin()
-    if first:
-        for declared in config.declared:
-            await declare_source(runner, declared)
+    while undeclared:
+        await declare_source(runner, undeclared[0])
+        del undeclared[0]  # durable, so no later epoch declares it again
     if config.dry_run:
         await runner.run(stop)
         return
