@@ -161,7 +161,7 @@ def test_a_dry_run_says_what_it_would_do_and_leaves_no_trace(tmp_path):
     log = tmp_path / "log.db"
     done = poolsm("run", pool_file(tmp_path), "--cloud", "sim", "--dry-run", log=log, check=0)
     assert done.stdout.count("would issue CreateServer lab-") == 2
-    assert os.listdir(tmp_path) == ["pools.toml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["pools.toml"]
 
 
 def test_a_dry_run_beside_a_log_changes_nothing_in_it(ran, tmp_path):
@@ -220,8 +220,20 @@ def running(tmp_path):
     """A runner on the embedded cloud, and its log."""
     log = tmp_path / "log.db"
     process = subprocess.Popen(
-        [sys.executable, "-c", CODE, "run", str(pool_file(tmp_path)), "--cloud", "sim"]
-        + ["--speed", "20", "--log", str(log), "--json"],
+        [
+            sys.executable,
+            "-c",
+            CODE,
+            "run",
+            str(pool_file(tmp_path)),
+            "--cloud",
+            "sim",
+            "--speed",
+            "20",
+            "--log",
+            str(log),
+            "--json",
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
