@@ -241,6 +241,7 @@ def _undo_claim(state: State, vm: Vm, why: str) -> None:
 def _fold_tag(state: State, vm: Vm, outcome: Outcome) -> None:
     if outcome.kind == answers.INVALID:
         vm.wanted_name = ""  # this name can never be given; the metadata is what counts
+        state.index(vm)
         state.anomaly("rename_refused", vm.key, outcome.text)
     vm.tag_after_ms = _later(state, vm, 1, state.settings.power_repeat_s)
 

@@ -34,13 +34,13 @@ def fold_tags(state: State, vm: Vm, record: ServerRecord) -> None:
         vm.name = record.name
         if record.name == vm.wanted_name:
             vm.wanted_name = ""
-    if vm.wanted and vm.wanted.items() <= record.metadata.items():
-        confirm_claim(state, vm)
     key = PoolKey(record.metadata.get(SERVERPOOL_ID, ""), record.metadata.get(USER_ID, ""))
     if key not in (vm.pool, vm.drawn_from):
         _fold_other_pool(state, vm, key)
     else:
         pool.disputed.pop(vm.key, None)
+        if vm.wanted and vm.wanted.items() <= record.metadata.items():
+            confirm_claim(state, vm)
         if not vm.wanted:
             _fold_attribution(state, vm, record.metadata)
 
@@ -48,6 +48,7 @@ def fold_tags(state: State, vm: Vm, record: ServerRecord) -> None:
 def confirm_claim(state: State, vm: Vm) -> None:
     """The cloud has the claim: it is what the metadata says from now on."""
     vm.wanted = {}
+    vm.tag_after_ms = 0  # the name comes next, at once
     if vm.drawn_from is not None:
         state.wake(vm.drawn_from)
         vm.drawn_from = None
