@@ -61,7 +61,7 @@ ANSWERS = (
     refusal(409, "task_state is not None"),
     {"unmet": "expected reattrib=false, found true"},
 )
-_SETTINGS = {"quick": (45, 30), "deep": (1500, 60)}
+_SETTINGS = {"quick": (50, 30), "deep": (400, 60)}
 _EXAMPLES, _STEPS = _SETTINGS[os.environ.get("HYPOTHESIS_PROFILE", "quick")]
 _DEEP = _EXAMPLES > 100
 
@@ -324,15 +324,24 @@ class CoreMachine(RuleBasedStateMachine):
         assert ours == set(state.by_server), "I2: unaccounted for"
 
     def _check_silent(self) -> None:
+        """A day of nothing new: no commands but the day's (I6), one for each VM (I9)."""
         world = self.world
-        before = len(world.commands)
-        position = world.fleet.position
-        pools = world.fleet.state.pools.values()
-        waiting = bool(world.fleet.state.waiting)
-        world.run(7200 if not _DEEP else 86_400)
-        assert len(world.commands) == before or any(p.spec.off_days for p in pools), "I6"
-        if not waiting and not any(p.spec.off_days for p in pools):
-            assert world.fleet.position == position, "I6: the log grows"
+        state, position = world.fleet.state, world.fleet.position
+        before, deadlines = len(world.commands), len(state.heap)
+        sleepers = any(pool.spec.off_days for pool in state.pools.values())
+        waiting = bool(state.waiting)
+        world.after_step = None
+        world.pace = 4
+        world.run(86_400)
+        commands = [command for _, command in world.commands[before:]]
+        if waiting:
+            return  # on another day a parked VM may do
+        assert sleepers or not commands, f"I6: {commands}"
+        assert all(isinstance(c, StopServer | StartServer) for c in commands), f"I6: {commands}"
+        assert len({c.server_id for c in commands}) == len(commands), f"I9: {commands}"
+        # an old deadline that comes is one tick, and one summary of the quiet before it
+        grown = world.fleet.position - position
+        assert sleepers or grown <= 2 * deadlines, "I6: the log grows"
 
 
 CoreMachine.TestCase.settings = settings(
@@ -342,6 +351,6 @@ CoreMachine.TestCase.settings = settings(
     derandomize=not _DEEP,
     database=None,
     suppress_health_check=list(HealthCheck),
-    phases=(Phase.generate, Phase.shrink),
+    phases=(Phase.generate,) if _DEEP else (Phase.generate, Phase.shrink),
 )
 TestCore = CoreMachine.TestCase

@@ -320,6 +320,7 @@ class World:
         self.anomalies: list[Anomaly] = []
         self.listings = "complete"  # or: failing, paused
         self.ticking = True
+        self.pace = 1  # how many times rarer than usual ticks and listings come
         self.holding = False  # commands are decided, but no runner sends them
         self.listing_takes_s = 0.5
         self.call_takes_s = 1.0
@@ -368,7 +369,7 @@ class World:
     def _agenda_every(self, seconds: float, action: Callable[[], object]) -> None:
         def again() -> None:
             action()
-            self.later(seconds, again)
+            self.later(seconds * self.pace, again)
 
         self.later(seconds, again)
 
