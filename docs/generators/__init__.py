@@ -1,0 +1,1 @@
+"""What makes the pages of ``docs/generated``; see ``docs/generate.py``."""
