@@ -12,8 +12,9 @@ from poolsm.entries import Entry
 from poolsm.errors import PoolsmError, UnknownKindError, UnreadableRecordError
 from poolsm.fleet import Fleet, MisuseError, Step
 from poolsm.listing import diff_catalog, diff_listing
+from poolsm.members import Anomaly, Moved
 from poolsm.spec import PoolKey, PoolSpec, Problem, RunnerSettings, SecretRef, check_spec
-from poolsm.state import STATE_VERSION, Anomaly, Moved
+from poolsm.state import STATE_VERSION
 
 __version__ = "0.1.0"
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from poolsm.identity import jitter
+from poolsm.members import Pool, QuotaPause, Vm
 from poolsm.pool import BREAKER_TABLE, CLOSED, HALF_OPEN, OPEN
-from poolsm.state import ALL_SHORT, Pool, QuotaPause, State, Vm
+from poolsm.state import ALL_SHORT, State
 
 
 def pause_ms(state: State, step: int, identifier: str) -> int:

@@ -48,13 +48,14 @@ from poolsm.events import (
 from poolsm.images import resolve_image
 from poolsm.issue import issue
 from poolsm.listing import diff_listing
+from poolsm.members import Anomaly, Moved
 from poolsm.observe import expected_servers, fold_listing, fold_record, missed_servers
 from poolsm.outcomes import begin_epoch, fold_answer, fold_dispatch
 from poolsm.plan import may_plan, plan
 from poolsm.records import ServerRecord
 from poolsm.snapshot import decode_state, encode_state
 from poolsm.spec import PoolSpec
-from poolsm.state import Anomaly, Moved, State
+from poolsm.state import State
 
 
 class MisuseError(PoolsmError):

@@ -21,9 +21,10 @@ from poolsm.events import (
     Ticked,
 )
 from poolsm.fleet import Step
+from poolsm.members import BY_USER, UNPROVEN, Attribution, Moved, Vm
 from poolsm.shapes import PoolStanding
 from poolsm.spec import PoolKey, PoolSpec
-from poolsm.state import BY_USER, UNPROVEN, Attribution, Moved, State, Vm
+from poolsm.state import State
 from poolsm.story import ANOMALY, ANSWER, COMMAND, CONDITION, EVENT, TRANSITION, Line, format_span
 from poolsm.subjects import Subject
 from poolsm.views import pools_of, standing_of

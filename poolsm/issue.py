@@ -20,16 +20,9 @@ from poolsm.commands import (
     StopServer,
 )
 from poolsm.identity import command_id
+from poolsm.members import BY_ASSIGNMENT, BY_SCHEDULE, BY_TRANSFER, Attribution, Op, Vm
 from poolsm.spec import PoolKey
-from poolsm.state import (
-    BY_ASSIGNMENT,
-    BY_SCHEDULE,
-    BY_TRANSFER,
-    Attribution,
-    Op,
-    State,
-    Vm,
-)
+from poolsm.state import State
 from poolsm.vm import PENDING
 
 OnServer = (

@@ -14,19 +14,11 @@ from poolsm.commands import (
 )
 from poolsm.events import ListingCompleted
 from poolsm.failure import creation_failed, creation_succeeded, end_booting, pause_for_quota
+from poolsm.members import BY_METADATA, BY_UNKNOWN, BY_USER, UNPROVEN, Attribution, Loss, Vm
 from poolsm.ownership import fold_tags
 from poolsm.records import ServerRecord
 from poolsm.spec import PoolKey
-from poolsm.state import (
-    BY_METADATA,
-    BY_UNKNOWN,
-    BY_USER,
-    UNPROVEN,
-    Attribution,
-    Loss,
-    State,
-    Vm,
-)
+from poolsm.state import State
 from poolsm.vm import (
     ACTIVE,
     BUILD,

@@ -7,8 +7,9 @@ from poolsm.answers import Outcome, classify
 from poolsm.events import CallAnswered, CommandsDispatched
 from poolsm.failure import count_failure, forget_probe, pause_for_quota, pause_ms
 from poolsm.identity import jitter
+from poolsm.members import Op, Vm
 from poolsm.observe import fold_record, meet, vm_gone
-from poolsm.state import ALL_SHORT, Op, State, Vm
+from poolsm.state import ALL_SHORT, State
 from poolsm.target import Target, resolve_target
 from poolsm.vm import DELETING, MISSING
 

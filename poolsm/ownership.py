@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from poolsm.commands import ATTRIBUTED, CLAIMANT, SERVERPOOL_ID, USER_ID
 from poolsm.failure import end_booting
+from poolsm.members import BY_ASSIGNMENT, BY_METADATA, BY_TRANSFER, Attribution, Vm
 from poolsm.records import ServerRecord
 from poolsm.spec import PoolKey
-from poolsm.state import (
-    BY_ASSIGNMENT,
-    BY_METADATA,
-    BY_TRANSFER,
-    Attribution,
-    State,
-    Vm,
-)
+from poolsm.state import State
 
 
 def fold_tags(state: State, vm: Vm, record: ServerRecord) -> None:

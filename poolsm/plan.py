@@ -5,6 +5,7 @@ from __future__ import annotations
 from poolsm.commands import Command
 from poolsm.failure import breaker_allows, creation_failed, end_booting
 from poolsm.issue import issue
+from poolsm.members import Pool
 from poolsm.outcomes import settle
 from poolsm.pool import BREAKER_TABLE, DRAINING, OPEN
 from poolsm.requests import BEING_REMOVED, forget_drained
@@ -12,7 +13,7 @@ from poolsm.rules import AFTER_PROVISIONING, BEFORE_PROVISIONING
 from poolsm.rules.deletion import note_stuck
 from poolsm.rules.provisioning import Want, create_draft, provision
 from poolsm.spec import PoolKey
-from poolsm.state import Pool, State
+from poolsm.state import State
 from poolsm.vm import BUILD, DELETING, ERROR, PENDING
 from poolsm.words import listing_is_fresh, watch_the_day
 

@@ -10,10 +10,11 @@ from poolsm.commands import Command
 from poolsm.entries import Entry
 from poolsm.events import PoolAcknowledged, PoolDeclared, PoolRemovalRequested, PoolReset
 from poolsm.fleet import Step
+from poolsm.members import Moved, Pool
 from poolsm.pool import CLOSED
 from poolsm.replay import flatten
 from poolsm.spec import PoolKey, PoolSpec
-from poolsm.state import Moved, Pool, State
+from poolsm.state import State
 from poolsm.story import ANOMALY, COMMAND, CONDITION, EVENT, TRANSITION, Line
 from poolsm.views import pools_of, standing_of, why_at
 from poolsm.vm import DELETED, DELETING, ERROR, MISSING

@@ -19,11 +19,12 @@ from poolsm.events import (
     ReleaseRequested,
 )
 from poolsm.failure import reset_pool
+from poolsm.members import Assignment, Config, Pool, Vm
 from poolsm.observe import adopt, vm_gone
 from poolsm.outcomes import end_loss
 from poolsm.pool import DRAINING, POOL_TABLE
 from poolsm.spec import PoolKey, check_spec
-from poolsm.state import Assignment, Config, Pool, State, Vm
+from poolsm.state import State
 
 BEING_REMOVED = "its pool is being removed"
 RELEASED = "released by"

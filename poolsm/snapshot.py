@@ -5,8 +5,9 @@ from __future__ import annotations
 from attrs import evolve, frozen
 
 from poolsm.codec import decode, encode_ordered
+from poolsm.members import Pool
 from poolsm.spec import PoolSpec
-from poolsm.state import Pool, State
+from poolsm.state import State
 
 
 @frozen

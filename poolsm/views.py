@@ -25,6 +25,7 @@ from poolsm.commands import (
     StopServer,
 )
 from poolsm.images import resolve_image
+from poolsm.members import Assignment, Op, Pool, Vm
 from poolsm.pool import CLOSED
 from poolsm.records import ServerRecord
 from poolsm.requests import find_vm
@@ -39,7 +40,7 @@ from poolsm.shapes import (
     VmView,
 )
 from poolsm.spec import PoolKey
-from poolsm.state import Assignment, Op, Pool, State, Vm
+from poolsm.state import State
 from poolsm.vm import MISSING
 from poolsm.words import is_off_day, is_ready, listing_is_fresh, suspended
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from poolsm.calendar import next_change_ms, weekday
-from poolsm.state import Pool, State, Vm
+from poolsm.members import Pool, Vm
+from poolsm.state import State
 from poolsm.vm import ACTIVE, SHUTOFF
 
 

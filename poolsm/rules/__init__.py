@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from poolsm.commands import Command
+from poolsm.members import Pool
 from poolsm.rules.claims import grant, reuse, tag
 from poolsm.rules.deletion import delete_condemned, prove
 from poolsm.rules.power import power
 from poolsm.rules.scale_down import scale_down
 from poolsm.rules.warm import refresh_warm
-from poolsm.state import Pool, State
+from poolsm.state import State
 
 Rule = Callable[[Pool, State], list[Command]]
 

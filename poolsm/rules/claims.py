@@ -16,9 +16,10 @@ from poolsm.commands import (
     Reason,
     RenameServer,
 )
+from poolsm.members import Assignment, Pool, Vm
 from poolsm.requests import waiting_requests
 from poolsm.spec import WARM_MATCHES
-from poolsm.state import Assignment, Pool, State, Vm
+from poolsm.state import State
 from poolsm.target import Target
 from poolsm.vm import ACTIVE, SHUTOFF
 from poolsm.words import has_address, is_off_day, is_parked, is_ready, suspended

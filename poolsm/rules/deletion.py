@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from poolsm.commands import Command, DeleteServer, Expectation, FindServer, Reason
+from poolsm.members import Pool, Vm
 from poolsm.pool import DRAINING
 from poolsm.requests import RELEASED
-from poolsm.state import Pool, State, Vm
+from poolsm.state import State
 from poolsm.vm import DELETING, MISSING
 from poolsm.words import may_destroy
 

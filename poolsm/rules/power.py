@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from poolsm.commands import Command, Reason, StartServer, StopServer
-from poolsm.state import BY_USER, Pool, State, Vm
+from poolsm.members import BY_USER, Pool, Vm
+from poolsm.state import State
 from poolsm.vm import ACTIVE, SHUTOFF
 from poolsm.words import is_off_day, is_untouched
 

@@ -20,10 +20,11 @@ from poolsm.commands import (
     Reason,
 )
 from poolsm.failure import breaker_allows
+from poolsm.members import Pool
 from poolsm.pool import DRAINING
 from poolsm.requests import waiting_requests
 from poolsm.rules.claims import transfer, warm_candidates
-from poolsm.state import Pool, State
+from poolsm.state import State
 from poolsm.target import Target, Unresolved, resolve_target
 from poolsm.vm import BUILD, PENDING
 from poolsm.words import suspended

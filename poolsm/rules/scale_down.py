@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from poolsm.commands import Command
+from poolsm.members import Pool
 from poolsm.pool import POOL_ACTIVE
 from poolsm.rules.deletion import delete_draft
-from poolsm.state import Pool, State
+from poolsm.state import State
 from poolsm.vm import ACTIVE
 from poolsm.words import is_free, may_destroy
 

@@ -14,8 +14,8 @@ import structlog
 from poolsm import Step
 from poolsm.commands import Command
 from poolsm.events import CallAnswered, Event, ListingFailed, RunnerStarted, RunnerStopped
+from poolsm.members import Condition
 from poolsm.spec import PoolKey
-from poolsm.state import Condition
 from poolsm_runners.engine import Engine, Watcher
 
 logger = structlog.get_logger("poolsm")

@@ -24,9 +24,10 @@ from poolsm.events import (
     PoolReset,
     ReleaseRequested,
 )
+from poolsm.members import Pool
 from poolsm.requests import find_vm
 from poolsm.spec import PoolKey, PoolSpec, SecretRef, check_spec
-from poolsm.state import Pool, State
+from poolsm.state import State
 from poolsm.target import user_data_of
 from poolsm.userdata import check_user_data
 from poolsm_runners.secrets import parts_of

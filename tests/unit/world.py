@@ -64,9 +64,9 @@ from poolsm.events import (
     ZoneRulesLoaded,
 )
 from poolsm.expect import ALREADY, GO, verdict
+from poolsm.members import Anomaly, Assignment, Pool, Vm
 from poolsm.records import FlavorRecord, ImageRecord, NetworkRecord, ServerRecord
 from poolsm.snapshot import encode_state
-from poolsm.state import Anomaly, Assignment, Pool, Vm
 
 MONDAY = datetime(2026, 1, 5, 8, tzinfo=UTC)
 LOG = "11111111-1111-4111-8111-111111111111"

@@ -1,0 +1,256 @@
+"""What the core's state is made of: VMs, pools, requests, and what hangs on them.
+
+Private and mutable; the fold alone changes them (see :mod:`poolsm.state`).
+"""
+
+from __future__ import annotations
+
+from attrs import Factory, define, field, frozen
+
+from poolsm.assignment import ASSIGNMENT_TABLE, WAITING
+from poolsm.commands import UserDataRef
+from poolsm.pool import CLOSED, DRAINING, POOL_ACTIVE
+from poolsm.records import ServerRecord
+from poolsm.spec import PoolKey, PoolSpec, SecretRef
+from poolsm.vm import NOT_CAPACITY
+
+# who attributed a VM
+BY_ASSIGNMENT = "assignment"  # we granted a request
+BY_TRANSFER = "transfer"  # we drew it from a warm pool
+BY_METADATA = "metadata"  # its metadata said so
+UNPROVEN = "unproven"  # its metadata does not say; until an operator releases it (R11)
+
+# who is behind a power state (R9)
+BY_SCHEDULE = "schedule"
+BY_USER = "user"
+BY_UNKNOWN = "unknown"
+
+
+@frozen
+class Anomaly:
+    """A fact that did not fit: reported, never raised (C5)."""
+
+    kind: str
+    subject: str
+    text: str
+
+
+@frozen
+class Moved:
+    """A VM followed a row of its table."""
+
+    vm: str
+    name: str
+    pool: PoolKey
+    source: str
+    trigger: str
+    dest: str
+
+
+@frozen
+class Attribution:
+    """Whose a VM is; no automatic rule but the schedule touches it then (R15)."""
+
+    claimant: str
+    by: str
+    request_id: str = ""
+
+
+@define
+class Op:
+    """A command on its way: issued, not yet ended.
+
+    ``dispatched_ms`` is None until it was about to be sent; ``unknown`` once its answer
+    turned out to prove nothing.
+    """
+
+    command_id: str
+    kind: str
+    pool: PoolKey
+    vm: str
+    planned_ms: int
+    dispatched_ms: int | None = None
+    unknown: bool = False
+
+
+@define
+class Vm:
+    """One VM of ours. ``key`` is its create command's id, or the server id of an adopted one."""
+
+    key: str
+    pool: PoolKey
+    state: str
+    since_ms: int
+    name: str
+    server_id: str = ""
+    record: ServerRecord | None = None  # the last one that may speak about it, as it was
+    metadata: dict[str, str] = Factory(dict)  # the last known, when the record has none
+    created: str = ""  # Nova's timestamp; orders VMs by age once known
+    # what it was built from, known if we built it
+    image_id: str = ""
+    flavor_id: str = ""
+    networks: tuple[str, ...] | None = None
+    key_name: str | None = None
+    user_data: UserDataRef | None = None
+    # under way
+    op: str = ""  # id of the command in flight
+    booting: bool = False  # created or transferred by us, not yet ACTIVE or failed
+    boot_deadline_ms: int = 0
+    last_answer_ms: int = 0  # start of the last call about it that was answered
+    absences: int = 0  # complete listings in a row without it
+    condemned: str = ""  # why it is to be deleted whatever its pool's size
+    leaving: bool = False  # a deletion is decided: no capacity any more
+    delete_after_ms: int = 0  # not deleted again before
+    delete_attempts: int = 0
+    power_after_ms: int = 0  # not stopped or started again before
+    power_attempts: int = 0
+    power_cause: str = BY_UNKNOWN
+    attribution: Attribution | None = None
+    wanted: dict[str, str] = Factory(dict)  # metadata written but not yet observed
+    wanted_name: str = ""
+    drawn_from: PoolKey | None = None  # the warm pool, until the claim is observed
+    tag_after_ms: int = 0
+    proofs: int = 0  # lookups that answered 404 while it was missing
+    proof_after_ms: int = 0
+
+    @property
+    def age_key(self) -> tuple[str, int, str]:
+        """Orders VMs from oldest to newest, the same on every machine."""
+        return (self.created or "~", self.since_ms, self.key)
+
+
+@frozen
+class Condition:
+    """One thing to know about a pool or fleet: machine-readable reason, human message."""
+
+    reason: str
+    message: str
+    since_ms: int
+
+
+@define
+class Pool:
+    """One pool: its spec, what holds it back, and the indices over its members."""
+
+    spec: PoolSpec
+    origin: str
+    state: str = POOL_ACTIVE
+    include_assigned: bool = False
+    failures: int = 0  # ended failures since the last ACTIVE
+    backoff_until_ms: int = 0
+    breaker: str = CLOSED
+    breaker_until_ms: int = 0
+    invalid: str = ""  # why the spec can never succeed
+    invalid_target: str = ""  # what it had resolved to
+    image_retry: str = ""  # "", "asked" (FetchImage in flight), "done" (one more try)
+    second_manager: str = ""
+    conditions: dict[str, Condition] = Factory(dict)
+    day_wake_ms: int = 0  # when its change of day is next looked at
+    # rebuilt from the VMs
+    members: dict[str, set[str]] = field(factory=dict, eq=False)  # state -> VM keys
+    leaving: set[str] = field(factory=set, eq=False)
+    flying: set[str] = field(factory=set, eq=False)  # VMs with a command in flight
+    booting: set[str] = field(factory=set, eq=False)
+    deleting_or_condemned: set[str] = field(factory=set, eq=False)
+    tagging: set[str] = field(factory=set, eq=False)
+    disputed: dict[str, str] = field(factory=dict)  # VM key -> how its metadata differs
+    blank: set[str] = field(factory=set)  # VM keys whose record carries no metadata
+    freed: set[str] = field(factory=set)  # released VMs to be made free again
+
+    @property
+    def key(self) -> PoolKey:
+        """The pool's identity."""
+        return self.spec.key
+
+    @property
+    def owned(self) -> int:
+        """Every server of the pool not proven gone, and every one decided."""
+        return sum(map(len, self.members.values()))
+
+    @property
+    def capacity(self) -> int:
+        """Owned without ERROR, missing, deleting, and those whose deletion is decided."""
+        lost = sum(len(self.members.get(state, ())) for state in NOT_CAPACITY)
+        return self.owned - lost - len(self.leaving)
+
+    @property
+    def pending_jobs(self) -> int:
+        """Creations and transfers not yet ACTIVE or failed (R2)."""
+        return len(self.booting)
+
+    def condemns(self, vm: Vm) -> bool:
+        """Whether the pool is draining and the VM goes with it (R12)."""
+        return self.state == DRAINING and (vm.attribution is None or self.include_assigned)
+
+    def count(self, state: str) -> int:
+        """VMs in one state."""
+        return len(self.members.get(state, ()))
+
+
+@define
+class Assignment:
+    """One request for a VM, and its answer (R16)."""
+
+    request_id: str
+    pool: PoolKey
+    claimant: str
+    deadline_ms: int
+    requested_ms: int
+    state: str = WAITING
+    vm: str = ""
+    server_id: str = ""
+    message: str = ""
+    ended_ms: int = 0
+
+    def move(self, trigger: str, message: str, now_ms: int) -> None:
+        """Follow the table."""
+        self.state = ASSIGNMENT_TABLE[self.state, trigger]
+        self.message = message
+        self.ended_ms = now_ms
+
+
+@define
+class QuotaPause:
+    """Creation with one flavor is paused at a quota; one probe per step (R6)."""
+
+    until_ms: int
+    step: int
+    message: str
+    probe: str = ""  # VM key of the probe
+
+
+@define
+class Loss:
+    """Servers lost all at once: nothing is created or destroyed until it is understood (R10)."""
+
+    since_ms: int
+    lost: dict[str, int]  # VM key -> 404 answers
+    witness: str = ""  # server id that answered 200 meanwhile
+    witness_after_ms: int = 0
+
+
+@frozen
+class Config:
+    """A named config: a user-data part."""
+
+    user_id: str
+    name: str
+    data: SecretRef
+    order: int
+
+
+@frozen
+class Tombstone:
+    """A VM that is gone. ``final`` when we deleted it or saw it DELETED (I5)."""
+
+    server_id: str
+    final: bool
+    at_ms: int
+
+
+@define
+class Watch:
+    """What quiet events move, and nothing else moves silently (C9)."""
+
+    now_ms: int = 0
+    listing_started_ms: int = 0  # of the last complete listing
