@@ -1,0 +1,33 @@
+"""Cases that are not tests of this folder: where they are tested, or why they do not apply."""
+
+ELSEWHERE = {
+    "A1": "names are checked before any cloud call: tests/rules/test_r05_creation.py and below",
+    "B3": "the gateway follows next links, or fails: tests/unit/test_gateway.py",
+    "B5": "each call has its deadline: tests/unit/test_openstack_transport.py",
+    "B9": "no lookup is by name; ids and the command id in metadata only (B9 cannot be written)",
+    "B15": "a member sees no host state in Nova's answers; the vm-registrar agent's heartbeat "
+    "belongs to the Control Center",
+    "C1": "ports are made and removed by Nova with the server: no port is created by poolsm",
+    "C3": "no sweep of ports: none is created by poolsm",
+    "C5": "no floating IP is made: a creation is one call",
+    "C7": "boot is from an image: no volume is made",
+    "C11": "no sweep by key: servers are found by log id and command id together",
+    "D11": "no call about ports",
+    "D13": "every command is addressed by a server id (tests/unit/test_gateway.py)",
+    "F9": "escalation is a condition for an operator; force-delete needs an admin's role",
+    "F11": "pauses are per pool, flavor or project: tests/rules and tests/unit/test_fairness.py",
+    "G5": "the kinds of quota: tests/unit/test_answers.py",
+    "G7": "no cache and no handler state: the outcome of a call is one event",
+    "G11": "intervals run from start to start: tests/unit/test_runner.py",
+    "G13": "bounded, with jitter: tests/unit/test_budget.py",
+    "H9": "a runner's time is wall clock at start plus monotonic: tests/unit/test_runner.py",
+    "H11": "`check` shows the weekdays in full: tests/unit/test_poolfile.py",
+    "I7": "pages of images: tests/unit/test_gateway.py",
+    "J1": "the encoded size is checked at declaration: tests/unit/test_userdata.py",
+    "J3": "R5 wants the name exact: Nova makes the host name of it; limits are checked",
+    "J5": "no limit of items of our own: the server's refusal is shown, tests/unit/test_answers.py",
+    "L1": "a 401 renews the token once: tests/unit/test_openstack_transport.py",
+    "L3": "both shapes of a flavor: tests/unit/test_gateway.py",
+    "M1": "the inventory stream: not in this release",
+    "M3": "the inventory stream: not in this release",
+}
