@@ -38,7 +38,7 @@ def outcome(kind, status=None, message="", error_kind="badRequest", **more):
         (CREATE, 409, "Multiple possible networks found", answers.INVALID),
         (CREATE, 403, "Quota exceeded for instances: Requested 1, but already used 1 of 1 instances",
          answers.QUOTA),
-        (CREATE, 403, "Quota exceeded for cores, instances: Requested 22, 11, already used 0, 0",
+        (CREATE, 403, "Quota exceeded for cores, instances: Requested 22, 11, used 0, 0",
          answers.QUOTA),
         (CREATE, 403, "Quota exceeded for ram: Requested 512, but already used 512 of 600 ram",
          answers.QUOTA),
