@@ -36,7 +36,7 @@ def outcome(kind, status=None, message="", error_kind="badRequest", **more):
         (CREATE, 400, "Invalid key_name provided.", answers.INVALID),
         (CREATE, 400, "'networks' is a required property", answers.INVALID),
         (CREATE, 409, "Multiple possible networks found", answers.INVALID),
-        (CREATE, 403, "Quota exceeded for instances: Requested 1, but already used 1 of 1 instances",
+        (CREATE, 403, "Quota exceeded for instances: Requested 1, already used 1 of 1 instances",
          answers.QUOTA),
         (CREATE, 403, "Quota exceeded for cores, instances: Requested 22, 11, used 0, 0",
          answers.QUOTA),
