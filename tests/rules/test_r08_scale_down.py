@@ -1,0 +1,87 @@
+"""R8: surplus is unattributed, ACTIVE, newest first; a deletion in flight is left alone."""
+
+from __future__ import annotations
+
+import itertools
+
+from poolsm.commands import DeleteServer
+from tests.rules.ingredients import gaps_s, last_text
+from tests.unit.world import refusal
+
+
+def filled(world, count, **more):
+    w = world(**more)
+    w.declare("tp", min_vm=count, max_vm=count)
+    w.run(90)
+    assert w.counts("tp") == {"ACTIVE": count}
+    return w
+
+
+def test_the_newest_go_and_the_teachers_stays(world):
+    w = world()
+    for count in (1, 2, 3, 4):
+        w.declare("tp", min_vm=count, max_vm=count)
+        w.run(60)
+    by_age = [server.server_id for server in w.servers("tp")]
+    w.change("tp", min_vm=1, max_vm=2)
+    w.run(60)
+    assert {c.server_id for c in w.issued(DeleteServer)} == set(by_age[2:])
+    assert last_text(w, DeleteServer) == "surplus = 4 - 2 = 2; newest of 4 idle"
+
+
+def test_attributed_and_stopped_ones_are_no_candidates(world):
+    w = filled(world, 3)
+    w.change("tp", respect_user_stop=True)
+    w.ask("r", "tp")
+    w.run(30)
+    stopped = next(s for s in w.servers("tp") if s.metadata["reattrib"] == "false")
+    stopped.status = "SHUTOFF"
+    w.run(10)
+    w.change("tp", min_vm=0, max_vm=1)
+    w.run(120)
+    assert len(w.servers("tp")) == 2
+    assert stopped in w.servers("tp")
+
+
+def test_no_ceiling_no_surplus(world):
+    w = filled(world, 3)
+    w.change("tp", min_vm=0, max_vm=0)
+    w.run(300)
+    assert not w.issued(DeleteServer)
+
+
+def test_a_deletion_without_effect_is_repeated_after_90_s_and_reported(world):
+    w = filled(world, 1)
+    w.cloud.deletes_work = False
+    w.ask("r", "tp")
+    w.run(20)
+    w.release("r")
+    w.run(900)
+    gaps = gaps_s(w, DeleteServer)
+    assert 90 <= gaps[0] <= 96
+    assert all(later >= earlier - 8 for earlier, later in itertools.pairwise(gaps))
+    assert w.pool("tp").conditions["DeleteStuck"].reason == "NoEffect"
+
+
+def test_a_deletion_of_unknown_outcome_is_not_repeated_for_90_s(world):
+    w = filled(world, 2)
+    w.answer(DeleteServer, {"http_status": 502})
+    w.change("tp", min_vm=1, max_vm=1)
+    w.run(60)
+    assert len(w.issued(DeleteServer)) == 1
+    assert w.pool("tp").capacity == 1
+    w.run(120)
+    assert len(w.servers("tp")) == 1
+
+
+def test_404_ends_the_command_and_a_later_listing_the_vm(world):
+    w = filled(world, 2)
+    w.answer(DeleteServer, refusal(404, "Instance x could not be found."))
+    w.change("tp", min_vm=1, max_vm=1)
+    w.run_until(lambda: "deleting" in w.counts("tp"))
+    victim = w.cloud.find(w.issued(DeleteServer)[0].server_id)
+    w.run(20)
+    assert "deleting" in w.counts("tp")  # still listed: not proven
+    w.cloud.servers.pop(victim.server_id)
+    w.run(12)
+    assert w.counts("tp") == {"ACTIVE": 1}

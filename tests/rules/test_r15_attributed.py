@@ -1,0 +1,44 @@
+"""R15: an attributed VM is touched by no automatic rule but its calendar."""
+
+from __future__ import annotations
+
+import pytest
+
+from poolsm.commands import DeleteServer
+
+
+def taken(world, **more):
+    w = world()
+    w.declare("tp", min_vm=1, max_vm=1, **more)
+    w.run(60)
+    w.ask("r", "tp")
+    w.run(20)
+    return w, w.servers("tp")[0]
+
+
+@pytest.mark.parametrize("status", ["ERROR", "SHUTOFF", "PAUSED", "RESCUE", "ACTIVE"])
+def test_whatever_becomes_of_it_it_is_not_deleted(world, status):
+    w, server = taken(world)
+    server.status = status
+    w.change("tp", min_vm=0)
+    w.run(86_400)
+    assert not w.issued(DeleteServer)
+    assert w.cloud.find(server.server_id) is server
+
+
+def test_one_in_error_is_replaced_beside_it_where_there_is_room(world):
+    w, server = taken(world)
+    w.change("tp", max_vm=2)
+    server.status = "ERROR"
+    w.run(60)
+    assert w.counts("tp") == {"ACTIVE": 1, "ERROR": 1}
+
+
+def test_metadata_that_says_otherwise_does_not_make_it_free(world):
+    w, server = taken(world)
+    server.metadata["reattrib"] = "false"
+    w.change("tp", min_vm=0, max_vm=0)
+    w.run(120)
+    assert server.metadata["reattrib"] == "true"
+    assert not w.issued(DeleteServer)
+    assert "attribution_undone" in w.anomaly_kinds()

@@ -1,0 +1,111 @@
+"""R16: a request ends granted, refused or expired, and the same id has the same answer."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from poolsm.commands import ClaimServer, CreateServer, DeleteServer
+from tests.unit.world import MONDAY, refusal
+
+
+def test_a_ready_one_is_given_oldest_first_and_claimed_in_the_cloud(world):
+    w = world()
+    w.declare("tp", min_vm=1)
+    w.run(60)
+    w.change("tp", min_vm=2)
+    w.run(60)
+    oldest = w.servers("tp")[0]
+    asked = w.ask("r", "tp")
+    w.run(20)
+    assert (asked.state, asked.server_id) == ("granted", oldest.server_id)
+    assert oldest.metadata["reattrib"] == "true"
+    assert (oldest.metadata["poolsm_claimant"], oldest.metadata["poolsm_request"]) == ("ann", "r")
+
+
+def test_else_one_is_made_within_the_ceiling_else_it_waits_and_expires(world):
+    w = world()
+    w.declare("tp", max_vm=1)
+    first, second = w.ask("r1", "tp"), w.ask("r2", "tp", within_s=300)
+    w.run(60)
+    assert (first.state, second.state) == ("granted", "waiting")
+    w.run(300)
+    assert second.state == "expired"
+    assert "max_vm 1" in second.message
+    assert len(w.issued(CreateServer)) == 1
+
+
+def test_the_same_id_again_is_the_same_request(world):
+    w = world()
+    w.declare("tp", min_vm=2)
+    w.run(60)
+    asked = w.ask("r", "tp")
+    w.run(20)
+    assert w.ask("r", "tp") is asked
+    w.run(20)
+    assert len(w.issued(ClaimServer)) == 1
+
+
+def test_an_unknown_pool_is_refused(world):
+    w = world()
+    assert w.ask("r", "nowhere").state == "refused"
+
+
+def test_on_an_off_day_a_stopped_one_is_given_and_left_stopped(world):
+    w = world(at=MONDAY + timedelta(days=5))
+    w.declare("tp", min_vm=1, off_days=("saturday",))
+    w.run(120)
+    asked = w.ask("r", "tp")
+    w.run(60)
+    assert asked.state == "granted"
+    assert "off-day" in asked.message
+    assert w.counts("tp") == {"SHUTOFF": 1}
+
+
+def test_a_claim_that_fails_sends_the_request_back_to_wait(world):
+    w = world()
+    w.declare("tp", min_vm=1, max_vm=2)
+    w.run(60)
+    w.answer(ClaimServer, refusal(404, "Instance x could not be found."))
+    asked = w.ask("r", "tp")
+    w.run_until(lambda: bool(w.issued(ClaimServer)))
+    w.run(300)
+    assert asked.state == "granted"
+    assert "claim_failed" in w.anomaly_kinds()
+
+
+def test_a_release_deletes_and_the_pool_refills(world):
+    w = world()
+    w.declare("tp", min_vm=1, max_vm=2)
+    w.run(60)
+    asked = w.ask("r", "tp")
+    w.run(20)
+    w.release("r")
+    w.run(90)
+    assert asked.state == "released"
+    assert [c.server_id for c in w.issued(DeleteServer)] == [asked.server_id]
+    assert w.counts("tp") == {"ACTIVE": 1}
+
+
+def test_a_pool_that_reuses_makes_it_free_again(world):
+    w = world()
+    w.declare("tp", min_vm=1, max_vm=1, reuse=True)
+    w.run(60)
+    for claimant in ("ann", "bob"):
+        asked = w.ask(f"for {claimant}", "tp", claimant=claimant)
+        w.run(30)
+        assert asked.state == "granted"
+        assert w.servers("tp")[0].metadata["poolsm_claimant"] == claimant
+        w.release(asked.request_id)
+        w.run(30)
+    assert not w.issued(DeleteServer)
+    assert w.servers("tp")[0].metadata["reattrib"] == "false"
+
+
+def test_a_waiting_request_can_be_withdrawn(world):
+    w = world()
+    w.declare("tp", max_vm=1)
+    w.ask("r1", "tp")
+    waits = w.ask("r2", "tp")
+    w.run(60)
+    w.release("r2")
+    assert waits.state == "refused"
