@@ -7,6 +7,7 @@ complete listings of both projects.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from attrs import frozen
@@ -17,6 +18,7 @@ from poolsm.state import State
 
 VM_PROJECT = "vm"
 INFRA_PROJECT = "infra"
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 NOT_FOUND = "image not found in student project"
 
 
@@ -46,14 +48,15 @@ def resolve_image(spec: PoolSpec, state: State) -> Resolution | None:
     record = usable.get(spec.image_ref)
     if record is not None and record.status == "active":
         return Resolution(record.image_id, (f"{spec.image_ref} is an active image",))
-    if spec.image_ref:
-        state_text = f"is {record.status}" if record else "is no image of the VM project"
-        steps.append(f"{spec.image_ref} {state_text}")
+    if record is not None:
+        steps.append(f"{spec.image_ref} is {record.status}")
+    elif _ID.fullmatch(spec.image_ref):
+        steps.append(f"{spec.image_ref} is no image of the VM project")
     names: list[tuple[str, str]] = []
     known = infra.get(spec.image_ref) or record
     if known is not None and known.name:
         names.append((known.name, "its name in the infra project"))
-    elif spec.image_ref:
+    elif _ID.fullmatch(spec.image_ref):
         steps.append(f"{spec.image_ref} is no image of the infra project")
     if spec.config_id:
         names.append((spec.config_id, "the config_id"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from attrs import Factory, define, field, frozen
 
-from poolsm.assignment import ASSIGNMENT_TABLE, WAITING
+from poolsm.assignment import ASSIGNMENT_TABLE, OPEN_STATES, WAITING
 from poolsm.commands import UserDataRef
 from poolsm.pool import CLOSED, DRAINING, POOL_ACTIVE
 from poolsm.records import ServerRecord
@@ -206,7 +206,7 @@ class Assignment:
         """Follow the table."""
         self.state = ASSIGNMENT_TABLE[self.state, trigger]
         self.message = message
-        self.ended_ms = now_ms
+        self.ended_ms = 0 if self.state in OPEN_STATES else now_ms
 
 
 @define

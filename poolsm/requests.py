@@ -1,7 +1,7 @@
 """Folding what people and services ask for (R12, R14, R16).
 
-What can be refused is refused before it becomes an event (:mod:`poolsm.checks`); what arrives
-here and still does not fit is an anomaly and changes nothing (C5).
+What can be refused is refused before it becomes an event (the runners' ``operations``); what
+arrives here and still does not fit is an anomaly and changes nothing (C5).
 """
 
 from __future__ import annotations

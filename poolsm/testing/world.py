@@ -122,8 +122,11 @@ class World:
     steps: int = 0
 
     def new_id(self) -> str:
-        """A random UUID."""
-        return str(UUID(int=self.ids.getrandbits(128), version=4))
+        """A random UUID that no server has; servers taken up may have those of this seed."""
+        while True:
+            drawn = str(UUID(int=self.ids.getrandbits(128), version=4))
+            if drawn not in self.servers:
+                return drawn
 
     def lasts(self, spread: Spread) -> int:
         """A random duration in milliseconds."""

@@ -65,7 +65,7 @@ class PoolFile:
     Attributes:
         path: as it was named.
         warnings: what is accepted and should be looked at.
-        notes: how poolsm reads it (off-days in full, H11).
+        notes: how poolsm reads it (off-days in full).
     """
 
     path: Path

@@ -319,3 +319,20 @@ def test_without_a_runner_a_change_waits_in_the_log(ran, tmp_path):
     found = json.loads(poolsm("status", "--json", log=log, check=0).stdout)
     (request,) = found["fleet"]["assignments"]
     assert (request["claimant"], request["state"]) == ("dave", "granted")
+
+
+def test_a_second_run_on_the_embedded_cloud_finds_what_the_first_one_left(ran, tmp_path):
+    log = tmp_path / "log.db"
+    log.write_bytes(ran.read_bytes())
+    before = {vm["server_id"] for vm in status_of(log)["vms"]}
+    bigger = pool_file(tmp_path, min_vm=4)
+    poolsm("run", bigger, "--cloud", "sim", "--speed", 20, "--for", 3, log=log, check=0)
+    found = status_of(log)
+    assert {vm["state"] for vm in found["vms"]} == {"ACTIVE"}
+    assert len(found["vms"]) == 4
+    assert before < {vm["server_id"] for vm in found["vms"]}
+    assert not found["fleet"]["conditions"]
+
+
+def status_of(log):
+    return json.loads(poolsm("status", "--vms", "--json", log=log, check=0).stdout)
