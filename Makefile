@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fast lint lab-test docs bench clean
+.PHONY: help run test fast chaos lint lab-test docs bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,10 +21,13 @@ $(STAMP): pyproject.toml
 run: $(STAMP)  ## pools on the embedded simulated cloud, for a minute
 	@$(BIN)/python docs/examples/demo.py
 
-test: lint fast lab-test  ## everything: style, types, fast tests, the real OpenStack
+test: lint fast chaos lab-test  ## everything: style, types, fast tests, kill -9, the real OpenStack
 
 fast: $(STAMP)  ## tests that need no server of their own
-	$(BIN)/python -m pytest -q -m 'not lab'
+	$(BIN)/python -m pytest -q -m 'not lab' --ignore tests/chaos -n 3 --dist worksteal
+
+chaos: $(STAMP)  ## kill -9 on the served simulated cloud, counted from the cloud's side
+	$(BIN)/python -m pytest -q -m 'not lab' tests/chaos
 
 lab-test: $(STAMP)  ## tests against a real OpenStack on this machine (installs and starts it; root)
 	$(BIN)/python -m pytest -q -m lab

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
-import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
 from uuid import uuid4
-
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "runners")]
 
 from poolsm import Fleet, PoolSpec, RunnerSettings
 from poolsm.events import (
@@ -116,7 +114,7 @@ async def measure(count: int, rounds: int, folder: Path) -> dict[str, float]:
         step = await engine.record(Ticked(at_ms=now_ms))
         mark("plan and append")
         assert [type(c).__name__ for c in step.commands] == ["DeleteServer"], step.commands
-        for (_, began), (name, ended) in zip(marks, marks[1:], strict=False):
+        for (_, began), (name, ended) in itertools.pairwise(marks):
             times.setdefault(name, []).append((ended - began) * 1000)
     await log.close()
     return {name: median(values) for name, values in times.items()}

@@ -24,9 +24,9 @@ from tests.unit.world import World
 ROOT = Path(__file__).parents[2]
 CORE = [p for p in (ROOT / "poolsm").rglob("*.py") if "testing" not in p.parts]
 PURE = {
-    "__future__", "abc", "base64", "binascii", "bisect", "collections", "datetime", "difflib", "enum",
-    "functools", "hashlib", "heapq", "itertools", "json", "math", "operator", "quopri", "re",
-    "shlex", "string", "textwrap", "types", "typing", "uuid", "zlib",
+    "__future__", "abc", "base64", "binascii", "bisect", "collections", "datetime", "difflib",
+    "enum", "functools", "hashlib", "heapq", "itertools", "json", "math", "operator", "quopri",
+    "re", "shlex", "string", "textwrap", "types", "typing", "uuid", "zlib",
     "attrs", "transitions", "poolsm",
 }  # fmt: skip
 SEEDS = ("0", "1", "31337")

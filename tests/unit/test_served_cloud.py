@@ -116,7 +116,7 @@ def test_the_sdk_lists_creates_and_deletes(served):
     assert served.sim(path="/creates") == {"c-1": 1}
     vm.compute.delete_server(server)
     vm.compute.wait_for_delete(server, interval=0.05)
-    assert list(vm.compute.servers()) == []
+    served.until(lambda: list(vm.compute.servers()) == [])  # DELETED is shown for a moment
     (story,) = served.sim(path="/servers?project=vm")
     assert (story["status"], story["command_id"]) == ("gone", "c-1")
 
