@@ -9,7 +9,10 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-import click
+try:
+    import click
+except ModuleNotFoundError:  # the library alone is installed
+    sys.exit("poolsm: error: the command line is not installed; pip install 'poolsm[run]'")
 
 # name: module, one line of help. Kept here so that --help imports nothing (a test compares).
 COMMANDS: dict[str, tuple[str, str]] = {
