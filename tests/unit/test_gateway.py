@@ -363,11 +363,15 @@ def test_every_recorded_server_is_read(name):
     assert record.task_state == shown.get("OS-EXT-STS:task_state")
 
 
-@pytest.mark.parametrize("name", recorded_names("servers-detail", refused=False))
-def test_every_recorded_page_is_read(name):
+def with_details(name):
     request = json.loads((RECORDED / f"{name}.json").read_text())["request"]
-    if "/servers/detail" not in request["path"]:
-        pytest.skip("a listing without details")
+    return "/servers/detail" in request["path"]
+
+
+@pytest.mark.parametrize(
+    "name", filter(with_details, recorded_names("servers-detail", refused=False))
+)
+def test_every_recorded_page_is_read(name):
     page = decode.servers_page(recorded(name).body)
     assert len(page.records) == len(json.loads(recorded(name).body)["servers"])
 
