@@ -369,7 +369,7 @@ def with_details(name):
 
 
 @pytest.mark.parametrize(
-    "name", filter(with_details, recorded_names("servers-detail", refused=False))
+    "name", [*filter(with_details, recorded_names("servers-detail", refused=False))]
 )
 def test_every_recorded_page_is_read(name):
     page = decode.servers_page(recorded(name).body)
