@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from poolsm.records import ServerRecord
+from poolsm_runners.cloud import decode
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "runners")]
-
-from poolsm.records import ServerRecord  # noqa: E402 - after the path
-from poolsm_runners.cloud import decode  # noqa: E402 - after the path
-
 RECORDED = ROOT / "tests" / "recorded" / "openstack" / "server-active.json"
 OURS = "msgspec into ServerRecord (ours)"
 

@@ -12,20 +12,16 @@ import argparse
 import asyncio
 import json
 import sqlite3
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "runners")]
-
-from poolsm.entries import Entry  # noqa: E402 - the tree is not installed
-from poolsm.events import CallAnswered  # noqa: E402
-from poolsm_runners.log import schema, sqlite  # noqa: E402
-from poolsm_runners.log.rows import event_rows, store  # noqa: E402
+from poolsm.entries import Entry
+from poolsm.events import CallAnswered
+from poolsm_runners.log import schema, sqlite
+from poolsm_runners.log.rows import event_rows, store
 
 BATCHES = (1, 10, 100, 1000)
 

@@ -80,7 +80,7 @@ class LazyGroup(click.Group):
         """As click does it, with what was meant for a mistyped command."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            from difflib import get_close_matches  # noqa: PLC0415
+            from difflib import get_close_matches
 
             close = get_close_matches(name, COMMANDS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "see `poolsm --help`"
@@ -95,7 +95,7 @@ class LazyGroup(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Environment and exit codes."""
-        from poolsm_runners.cli import exits  # noqa: PLC0415
+        from poolsm_runners.cli import exits
 
         codes = "".join(f"  {code:<4} {text}\n" for code, text in exits.MEANINGS.items())
         self.epilog = _EPILOG + codes
@@ -118,7 +118,7 @@ class LazyGroup(click.Group):
 
 def _run(command: Any) -> NoReturn:
     """Call a command and leave with its exit code."""
-    from poolsm_runners.cli import exits  # noqa: PLC0415
+    from poolsm_runners.cli import exits
 
     try:
         code = command()
@@ -143,8 +143,8 @@ def _run(command: Any) -> NoReturn:
 
 
 def _fail(error: Exception) -> int:
-    from poolsm.errors import PoolsmError  # noqa: PLC0415
-    from poolsm_runners.cli import exits  # noqa: PLC0415
+    from poolsm.errors import PoolsmError
+    from poolsm_runners.cli import exits
 
     if os.environ.get("POOLSM_DEBUG"):
         traceback.print_exception(error)
@@ -167,7 +167,7 @@ def _say(text: str) -> None:
 
 def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked:
-        from poolsm import __version__  # noqa: PLC0415
+        from poolsm import __version__
 
         click.echo(f"poolsm {__version__}")
         ctx.exit()

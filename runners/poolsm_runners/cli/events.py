@@ -93,7 +93,7 @@ def export(out: Path | None, log: Path) -> int:
     Example:
       poolsm events export --out monday.jsonl
     """
-    from poolsm_runners.log.jsonl import export_jsonl  # noqa: PLC0415
+    from poolsm_runners.log.jsonl import export_jsonl
 
     source = open_log(log)
     if out is None:
@@ -115,7 +115,7 @@ def import_events(file: Path, log: Path) -> int:
     Example:
       poolsm events import monday.jsonl --log copy.db
     """
-    from poolsm_runners.log.jsonl import import_jsonl  # noqa: PLC0415
+    from poolsm_runners.log.jsonl import import_jsonl
 
     count = import_jsonl(file, log)
     note(f"imported {count:,} events into {log}")

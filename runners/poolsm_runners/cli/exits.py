@@ -24,10 +24,10 @@ MEANINGS = {
 def exit_code_of(error: PoolsmError) -> int:
     """The exit code of an error that ended a command."""
     # imported here, for they are slow: an error has cost more than that already
-    from poolsm.errors import UnknownKindError, UnreadableRecordError  # noqa: PLC0415
-    from poolsm_runners.control import ControlError  # noqa: PLC0415
-    from poolsm_runners.log.port import LogError, LogExchangeError  # noqa: PLC0415
-    from poolsm_runners.service import CloudUnusableError  # noqa: PLC0415
+    from poolsm.errors import UnknownKindError, UnreadableRecordError
+    from poolsm_runners.control import ControlError
+    from poolsm_runners.log.port import LogError, LogExchangeError
+    from poolsm_runners.service import CloudUnusableError
 
     if isinstance(error, LogExchangeError):
         return NO

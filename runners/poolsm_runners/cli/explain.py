@@ -65,7 +65,7 @@ def _pool_key(target: str, entries: Entries) -> PoolKey:
     user_id, slash, serverpool_id = target.rpartition("/")
     if slash:
         return PoolKey(serverpool_id, user_id)
-    from poolsm.events import PoolDeclared  # noqa: PLC0415
+    from poolsm.events import PoolDeclared
 
     keys = {e.event.spec.key for e in entries if isinstance(e.event, PoolDeclared)}
     found = sorted(key for key in keys if key.serverpool_id == target)

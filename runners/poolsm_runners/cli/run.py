@@ -109,7 +109,7 @@ def run(
 
 
 def _zone(name: str) -> str:
-    from poolsm_runners.zones import load_zone  # noqa: PLC0415
+    from poolsm_runners.zones import load_zone
 
     load_zone(name or "UTC")
     return name or "UTC"
@@ -133,9 +133,9 @@ def _declared(found: Sequence[PoolFile], environment: Environment) -> tuple[Decl
 
 
 async def _serve(config: RunConfig, cloud: str) -> None:
-    from poolsm_runners.dry import DryReport  # noqa: PLC0415
-    from poolsm_runners.logs import configure_logs, log_watcher  # noqa: PLC0415
-    from poolsm_runners.service import serve  # noqa: PLC0415
+    from poolsm_runners.dry import DryReport
+    from poolsm_runners.logs import configure_logs, log_watcher
+    from poolsm_runners.service import serve
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -151,7 +151,7 @@ async def _serve(config: RunConfig, cloud: str) -> None:
     if not config.table:
         await serve(config, stop=stop, watchers=[log_watcher])
         return
-    from poolsm_runners.table import LiveTable  # noqa: PLC0415
+    from poolsm_runners.table import LiveTable
 
     with LiveTable(cloud) if os.environ.get("TERM") != "dumb" else nullcontext() as table:
         await serve(config, stop=stop, watchers=[table.watcher] if table else [log_watcher])

@@ -64,6 +64,6 @@ def open_source(path: Path) -> LogSource:
         return open_log(path)  # says what is wrong
     if beginning == _SQLITE_MAGIC or not beginning.startswith(b"{"):
         return open_log(path)
-    from poolsm_runners.log.jsonl import JsonlSource  # noqa: PLC0415
+    from poolsm_runners.log.jsonl import JsonlSource
 
     return JsonlSource(path)
