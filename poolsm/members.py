@@ -241,11 +241,15 @@ class Config:
 
 @frozen
 class Tombstone:
-    """A VM that is gone. ``final`` when we deleted it or saw it DELETED (I5)."""
+    """A VM that is gone. ``final`` when we deleted it or saw it DELETED (I5).
+
+    ``deleted``: we had asked for its deletion.
+    """
 
     server_id: str
     final: bool
     at_ms: int
+    deleted: bool = False
 
 
 @define

@@ -14,7 +14,16 @@ from poolsm.commands import (
 )
 from poolsm.events import ListingCompleted
 from poolsm.failure import creation_failed, creation_succeeded, end_booting, pause_for_quota
-from poolsm.members import BY_METADATA, BY_UNKNOWN, BY_USER, UNPROVEN, Attribution, Loss, Vm
+from poolsm.members import (
+    BY_METADATA,
+    BY_UNKNOWN,
+    BY_USER,
+    UNPROVEN,
+    Attribution,
+    Loss,
+    Tombstone,
+    Vm,
+)
 from poolsm.ownership import fold_tags
 from poolsm.records import ServerRecord
 from poolsm.spec import PoolKey
@@ -112,8 +121,7 @@ def fold_record(state: State, record: ServerRecord, started_ms: int) -> None:
         return
     tombstone = state.tombstones.get(record.server_id)
     if tombstone is not None and tombstone.final:
-        if record.status not in GONE_STATUSES:
-            state.anomaly("ghost", record.server_id, "a deleted server is shown again; ignored")
+        _fold_ghost(state, record, tombstone, started_ms)
         return
     if record.metadata is None:
         state.strays.pop(record.server_id, None)
@@ -131,6 +139,46 @@ def fold_record(state: State, record: ServerRecord, started_ms: int) -> None:
         adopt(state, record, key, started_ms, declared_now=False)
     else:
         state.strays[record.server_id] = record
+
+
+def _fold_ghost(state: State, record: ServerRecord, tombstone: Tombstone, started_ms: int) -> None:
+    """A server that was proven gone is shown again: by a stale listing, or the proof was a lie.
+
+    It never comes back to life (I5). What we deleted and what is still shown when no listing
+    can be that stale is deleted again (I2); anything else is known from then on, and left alone.
+    """
+    state.strays.pop(record.server_id, None)
+    if record.status in GONE_STATUSES:
+        return
+    if started_ms < tombstone.at_ms + state.settings.settle_time_s * 1000:
+        state.anomaly("ghost", record.server_id, "a deleted server is shown again; ignored")
+        return
+    metadata = record.metadata or {}
+    key = PoolKey(metadata.get(SERVERPOOL_ID, ""), metadata.get(USER_ID, ""))
+    if not tombstone.deleted or metadata.get(ATTRIBUTED) != "false":
+        state.anomaly("ghost", record.server_id, "a deleted server is still there; left alone")
+        state.strays[record.server_id] = record
+        return
+    if key in state.removed:
+        state.revive_removed(key)
+    if key not in state.pools:
+        state.strays[record.server_id] = record
+        return
+    state.anomaly("ghost", record.server_id, "a deleted server is still there; deleted again")
+    state.enlist(
+        Vm(
+            key=record.server_id,
+            pool=key,
+            state=DELETING,
+            since_ms=state.now_ms,
+            name=record.name or "",
+            server_id=record.server_id,
+            record=record,
+            metadata=metadata,
+            created=record.created,
+            delete_attempts=1,
+        )
+    )
 
 
 def _find_vm(state: State, record: ServerRecord) -> Vm | None:

@@ -61,6 +61,9 @@ def declare_pool(state: State, event: PoolDeclared) -> None:
 def _adopt_strays(state: State, key: PoolKey) -> None:
     for server_id, record in sorted(state.strays.items()):
         metadata = record.metadata or {}
+        tombstone = state.tombstones.get(server_id)
+        if tombstone is not None and tombstone.final:
+            continue  # shown again after it was proven gone: not revived (I5)
         if (metadata.get("serverpool_id"), metadata.get("user_id")) == tuple(key):
             del state.strays[server_id]
             adopt(state, record, key, state.watch.listing_started_ms, declared_now=True)

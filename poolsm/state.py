@@ -230,14 +230,15 @@ class State:
         self.by_server.pop(vm.server_id, None)
         self.by_name.pop(vm.name, None)
         if vm.server_id:
-            self.bury(vm.server_id, final=final)
+            self.bury(vm, final=final)
 
-    def bury(self, server_id: str, *, final: bool) -> None:
+    def bury(self, vm: Vm, *, final: bool) -> None:
         """Keep a tombstone for a day: no listing is stale for longer."""
         horizon = self.now_ms - _TOMBSTONE_MS
         for old in [t for t in self.tombstones.values() if t.at_ms < horizon]:
             del self.tombstones[old.server_id]
-        self.tombstones[server_id] = Tombstone(server_id, final, self.now_ms)
+        deleted = vm.delete_attempts > 0
+        self.tombstones[vm.server_id] = Tombstone(vm.server_id, final, self.now_ms, deleted)
 
     def rebuild_indices(self) -> None:
         """After a snapshot was loaded."""

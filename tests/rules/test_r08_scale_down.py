@@ -85,3 +85,61 @@ def test_404_ends_the_command_and_a_later_listing_the_vm(world):
     w.cloud.servers.pop(victim.server_id)
     w.run(12)
     assert w.counts("tp") == {"ACTIVE": 1}
+
+
+def outlived(world, **more):
+    """A server whose deletion was believed on a lie: 404 to all, and a listing without it."""
+    w = filled(world, 1)
+    server = w.servers("tp")[0]
+    w.ask("r", "tp")
+    w.run(20)
+    w.release("r")
+    w.cloud.deaf = True
+    w.run(5)
+    server.unlisted = True
+    w.run_until(lambda: server.server_id in w.fleet.state.tombstones, limit_s=60)
+    server.unlisted = w.cloud.deaf = False
+    server.metadata = {**server.metadata, "reattrib": "false", **more}
+    return w, server
+
+
+def test_a_server_that_outlives_its_deletion_is_deleted_again_not_revived(world):
+    w, server = outlived(world)
+    buried_ms = w.now_ms
+    w.run(110)
+    assert server.server_id not in w.fleet.state.by_server  # a listing may be as stale as that
+    w.run(60)
+    again = list(w.issued(DeleteServer, since_ms=buried_ms))
+    assert [c.server_id for c in again] == [server.server_id]
+    assert again[0].reason.rule == "R8 repeat"
+    assert server.server_id not in w.cloud.servers
+    assert w.counts("tp") == {"ACTIVE": 1}
+
+
+def test_one_that_is_somebodys_by_now_is_reported_and_left_alone(world):
+    w, server = outlived(world, reattrib="true")
+    buried_ms = w.now_ms
+    w.run(1000)  # and every deadline has come
+    w.anomalies.clear()
+    position = w.fleet.position
+    w.run(600)
+    assert not w.issued(DeleteServer, since_ms=buried_ms)
+    assert server.server_id in w.fleet.state.strays
+    assert w.fleet.position == position  # known, and no news any more
+    assert not w.anomalies
+    w.change("tp", min_vm=0, max_vm=0)
+    w.remove("tp")
+    w.run(60)
+    w.declare("tp")
+    w.run(60)
+    assert not w.vms("tp")
+
+
+def test_one_of_a_pool_that_is_gone_by_now_is_deleted_too(world):
+    w, server = outlived(world)
+    w.remove("tp")
+    w.run(60)
+    assert not w.fleet.state.pools
+    w.run(200)
+    assert server.server_id not in w.cloud.servers
+    assert not w.fleet.state.pools
