@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
 from poolsm.commands import DeleteServer
 from tests.rules.ingredients import gaps_s, last_text
 from tests.unit.world import refusal
@@ -143,3 +145,32 @@ def test_one_of_a_pool_that_is_gone_by_now_is_deleted_too(world):
     w.run(200)
     assert server.server_id not in w.cloud.servers
     assert not w.fleet.state.pools
+
+
+@pytest.mark.parametrize(
+    "answer", [{"unmet": "the server's metadata cannot be read"}, refusal(409, "task_state")]
+)
+def test_one_that_could_not_be_deleted_is_tried_again_before_an_older_one_goes(world, answer):
+    w = world()
+    for count in (1, 2):
+        w.declare("tp", min_vm=count, max_vm=count)
+        w.run(60)
+    newest = w.servers("tp")[-1].server_id
+    w.answer(DeleteServer, answer)
+    w.change("tp", min_vm=1, max_vm=1)
+    w.run(120)
+    assert [c.server_id for c in w.issued(DeleteServer)] == [newest] * 2
+    assert gaps_s(w, DeleteServer)[0] >= 90
+    assert w.counts("tp") == {"ACTIVE": 1}
+
+
+def test_one_that_turns_out_to_be_somebodys_makes_the_next_one_surplus(world):
+    w = filled(world, 3)
+    w.listings = "paused"
+    w.servers("tp")[-1].metadata["reattrib"] = "true"
+    w.change("tp", min_vm=1, max_vm=2)
+    w.run(10)
+    w.listings = "complete"
+    w.run(60)
+    assert w.counts("tp") == {"ACTIVE": 2}
+    assert "true" in {server.metadata["reattrib"] for server in w.servers("tp")}

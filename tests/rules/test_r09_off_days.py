@@ -89,3 +89,16 @@ def test_an_unknown_word_is_refused(days):
 
 def test_days_are_put_in_calendar_order():
     assert parse_off_days(" sunday ,monday,, friday") == ("monday", "friday", "sunday")
+
+
+def test_respecting_its_user_a_pool_still_wakes_what_the_schedule_put_to_sleep(world):
+    w = world()
+    w.declare("tp", min_vm=2, off_days=("tuesday",), respect_user_stop=True)
+    w.run(60)
+    w.servers("tp")[0].status = "SHUTOFF"  # on Monday, by its user
+    w.run(86_400)
+    assert w.counts("tp") == {"SHUTOFF": 2}
+    w.run(86_400)
+    assert w.counts("tp") == {"SHUTOFF": 1, "ACTIVE": 1}
+    assert w.servers("tp")[0].status == "SHUTOFF"
+    assert (len(w.issued(StopServer)), len(w.issued(StartServer))) == (1, 1)

@@ -42,3 +42,18 @@ def test_metadata_that_says_otherwise_does_not_make_it_free(world):
     assert server.metadata["reattrib"] == "true"
     assert not w.issued(DeleteServer)
     assert "attribution_undone" in w.anomaly_kinds()
+
+
+def test_one_that_is_somebodys_since_its_deletion_was_accepted_is_not_deleted_again(world):
+    w = world()
+    w.declare("tp", min_vm=2, max_vm=2)
+    w.run(60)
+    w.cloud.deletes_work = False
+    w.change("tp", min_vm=1, max_vm=1)
+    w.run(10)
+    (deletion,) = w.issued(DeleteServer)
+    server = w.cloud.servers[deletion.server_id]
+    server.metadata = {**server.metadata, "reattrib": "true", "poolsm_claimant": "ann"}
+    w.run(600)
+    assert w.issued(DeleteServer) == [deletion]
+    assert w.counts("tp") == {"ACTIVE": 1, "deleting": 1}
