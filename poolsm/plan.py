@@ -52,9 +52,10 @@ def keep_books(pool: Pool, state: State) -> None:
     for vm in state.named(pool.booting):
         late = 0 < vm.boot_deadline_ms <= now_ms
         if late and vm.server_id and vm.state in (PENDING, BUILD):
-            waited_s = pool.spec.boot_timeout_s
-            vm.condemned = f"not ACTIVE within {waited_s} s"
-            creation_failed(state, vm, vm.condemned)
+            why = f"not ACTIVE within {pool.spec.boot_timeout_s} s"
+            if vm.attribution is None:  # somebody's is left alone (R15)
+                vm.condemned = why
+            creation_failed(state, vm, why)
         elif late and vm.state not in (PENDING, BUILD):
             end_booting(state, vm)
     for vm in state.named(pool.leaving):

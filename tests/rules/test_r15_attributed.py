@@ -57,3 +57,16 @@ def test_one_that_is_somebodys_since_its_deletion_was_accepted_is_not_deleted_ag
     w.run(600)
     assert w.issued(DeleteServer) == [deletion]
     assert w.counts("tp") == {"ACTIVE": 1, "deleting": 1}
+
+
+def test_one_that_was_tagged_while_it_booted_is_not_deleted_for_its_timeout(world):
+    w = world()
+    w.cloud.boot = "hang"
+    w.declare("tp", min_vm=1, max_vm=1, boot_timeout_s=60)
+    w.run(20)
+    server = w.servers("tp")[0]
+    server.metadata["reattrib"] = "true"
+    w.run(600)
+    assert w.cloud.find(server.server_id) is server
+    assert not w.issued(DeleteServer)
+    assert w.pool("tp").failures == 1
