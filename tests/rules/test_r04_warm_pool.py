@@ -272,3 +272,25 @@ def test_a_warm_pool_is_found_by_its_flag_not_its_name(world):
     w.run(30)
     (claim,) = w.issued(ClaimServer)
     assert claim.expect.pool == ("ready", "ops")
+
+
+def test_nothing_is_drawn_from_a_warm_pool_that_others_meddle_with(world):
+    w = warm_world(world)
+    w.servers("pool_vms")[0].blank = True
+    w.run(10)
+    w.declare("tp", min_vm=1)
+    w.run(60)
+    assert not w.issued(ClaimServer)
+    assert w.counts("tp") == {"ACTIVE": 1}
+
+
+def test_refresh_waits_after_failures_though_the_pool_is_whole(world):
+    w = warm_world(world, size=3)
+    w.images["vm"] = (image("img-2"),)
+    w.cloud.boot = "No valid host was found."
+    w.list_images()
+    w.run_until(lambda: w.pool("pool_vms").failures > 0)
+    w.cloud.add("late", w.pool("pool_vms").key, tags={"poolsm_log": LOG}, image_id="img-1")
+    w.run(1200)
+    assert w.pool("pool_vms").capacity == 3
+    assert len([c for c in w.issued(DeleteServer) if c.reason.rule == "R4 refresh"]) == 1

@@ -102,3 +102,18 @@ def test_respecting_its_user_a_pool_still_wakes_what_the_schedule_put_to_sleep(w
     assert w.counts("tp") == {"SHUTOFF": 1, "ACTIVE": 1}
     assert w.servers("tp")[0].status == "SHUTOFF"
     assert (len(w.issued(StopServer)), len(w.issued(StartServer))) == (1, 1)
+
+
+def test_after_a_clock_step_nothing_is_stopped_before_two_fresh_listings(world):
+    w = world()
+    w.declare("tp", min_vm=1, off_days=("tuesday",))
+    w.run(60)
+    w.listings = "paused"
+    w.run(8)
+    w.step_clock(86_400)
+    for _ in range(2):
+        w.run(4)
+        assert not w.issued(StopServer)
+        w.listing(w.now_ms, *w.cloud.listed())
+    w.run(4)
+    assert len(w.issued(StopServer)) == 1
