@@ -77,6 +77,10 @@ def remove_pool(state: State, event: PoolRemovalRequested) -> None:
         return
     pool.state = POOL_TABLE[pool.state, "remove"]
     pool.include_assigned = event.include_assigned
+    for vm in state.all_vms(pool):  # an earlier removal may have meant more than this one
+        if vm.condemned == BEING_REMOVED and not pool.condemns(vm):
+            vm.condemned = ""
+            state.index(vm)
     for assignment in _open(state, event.pool):
         if assignment.state == WAITING:
             assignment.move("refuse", "its pool is being removed", state.now_ms)

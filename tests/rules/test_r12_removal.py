@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from poolsm.commands import CreateServer
+from poolsm.commands import CreateServer, DeleteServer
 from tests.unit.world import refusal
 
 
@@ -82,3 +82,20 @@ def test_requests_that_wait_are_refused(world):
     w.remove("tp")
     assert asked.state == "refused"
     assert w.ask("late", "tp").state == "refused"
+
+
+def test_a_removal_that_means_less_than_the_one_before_takes_the_rest_back(world):
+    w = world()
+    w.declare("tp", min_vm=2)
+    w.run(60)
+    w.ask("r", "tp")
+    w.run(20)
+    w.step_clock(60)  # destruction waits for two listings
+    w.remove("tp", include_assigned=True)
+    w.run(2)
+    assert len(w.pool("tp").deleting_or_condemned) == 2
+    assert not w.issued(DeleteServer)
+    w.remove("tp", include_assigned=False)
+    w.run(120)
+    (kept,) = w.servers("tp")
+    assert kept.metadata["poolsm_claimant"] == "ann"
