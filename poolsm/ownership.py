@@ -12,6 +12,7 @@ from poolsm.members import BY_ASSIGNMENT, BY_METADATA, BY_TRANSFER, Attribution,
 from poolsm.records import ServerRecord
 from poolsm.spec import PoolKey
 from poolsm.state import State
+from poolsm.vm import BUILD
 
 
 def fold_tags(state: State, vm: Vm, record: ServerRecord) -> None:
@@ -67,6 +68,10 @@ def _fold_other_pool(state: State, vm: Vm, key: PoolKey) -> None:
         vm.pool = key
         vm.attribution, vm.drawn_from, vm.wanted, vm.wanted_name = None, None, {}, ""
         _fold_attribution(state, vm, vm.metadata)
+        if vm.record is not None and vm.record.status == BUILD and vm.attribution is None:
+            vm.booting = True  # its boot is the new pool's to watch
+            vm.boot_deadline_ms = state.now_ms + state.pools[key].spec.boot_timeout_s * 1000
+            state.wake_at(key, vm.boot_deadline_ms)
         state.index(vm)
         return
     if vm.key not in state.pools[vm.pool].disputed:

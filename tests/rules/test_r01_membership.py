@@ -185,3 +185,19 @@ def test_a_request_whose_vm_is_moved_by_others_gets_another(world):
     w.run(120)
     assert request.state == "granted"
     assert request.server_id != server.server_id
+
+
+def test_a_boot_is_watched_by_the_pool_that_others_tagged_it_into(world):
+    w = world()
+    w.cloud.boot = "hang"
+    w.declare("tp", min_vm=1, boot_timeout_s=100)
+    w.declare("other", min_vm=0, boot_timeout_s=60)
+    w.run(20)
+    server = w.servers("tp")[0]
+    w.cloud.boot = "ACTIVE"
+    server.metadata["serverpool_id"] = "other"
+    w.run(40)
+    assert w.counts("other") == {"BUILD": 1}
+    w.run(60)
+    assert not w.servers("other")
+    assert w.counts("tp") == {"ACTIVE": 1}
