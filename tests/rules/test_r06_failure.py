@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from poolsm.commands import ClaimServer, CreateServer, DeleteServer
+from poolsm.failure import pause_ms
 from tests.rules.ingredients import gaps_s, reset
 from tests.unit.world import refusal
 
@@ -127,3 +130,21 @@ def test_the_projects_limit_is_shared_by_rotation(world):
     assert {len(w.pool(name).booting) for name in ("a", "b", "c")} == {1}
     w.run(3600)
     assert [w.counts(name) for name in ("a", "b", "c")] == [{"ACTIVE": 9}] * 3
+
+
+def test_the_jitter_is_a_quarter_at_most_and_of_the_command(world):
+    state = world().fleet.state
+    pauses = [pause_ms(state, 1, str(n)) for n in range(200)]
+    assert 5_000 <= min(pauses) < 5_200
+    assert 6_050 < max(pauses) <= 6_250
+    assert pauses == [pause_ms(state, 1, str(n)) for n in range(200)]
+    assert pause_ms(state, 60, "x") <= 150_000
+
+
+def test_one_slot_goes_round(world):
+    w = world(creations_limit=1)
+    w.cloud.boot_s = 10
+    for name in ("a", "b", "c"):
+        w.declare(name, min_vm=4)
+    w.run_until(lambda: len(w.issued(CreateServer)) == 6)
+    assert Counter(c.pool[0] for c in w.issued(CreateServer)) == {"a": 2, "b": 2, "c": 2}

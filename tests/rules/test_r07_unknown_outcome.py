@@ -84,3 +84,17 @@ def test_what_was_never_dispatched_ends_without_a_wait(world):
     w.crash()
     w.run(60)
     assert w.counts("tp") == {"ACTIVE": 2}
+
+
+def test_a_crash_between_dispatch_and_answer_waits_the_settling_time_too(world):
+    w = world(settle_time_s=120)
+    w.answer(CreateServer, LOST, done=True, later_s=60)
+    w.declare("tp", min_vm=1, max_vm=1)
+    w.run_until(lambda: bool(w.issued(CreateServer)))
+    w.run(1)
+    w.crash()
+    w.run(110)
+    assert len(w.issued(CreateServer)) == 1
+    assert w.pool("tp").owned == 1
+    w.run(120)
+    assert w.counts("tp") == {"ACTIVE": 1}

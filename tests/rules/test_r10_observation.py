@@ -147,3 +147,49 @@ def test_a_record_that_cannot_be_read_stops_creation_until_it_can(world):
     w.run(60)
     assert len(w.issued(CreateServer)) <= 3
     assert evolve(ours.record()).metadata is None
+
+
+def test_a_listing_begun_before_an_answer_proves_neither_absence_nor_status(world):
+    w = world()
+    w.declare("tp", min_vm=1)
+    w.run(8)
+    w.listings = "paused"
+    w.run(8)
+    (vm,) = w.vms("tp")
+    assert vm.server_id
+    w.listing(vm.last_answer_ms)  # without it: it was made a moment later
+    assert vm.absences == 0
+    server = w.cloud.find(vm.server_id)
+    w.listing(vm.last_answer_ms, evolve(server.record(), status="ERROR"))
+    assert vm.state == "pending"
+    w.listing(vm.last_answer_ms + 1, evolve(server.record(), status="SHUTOFF"))
+    assert vm.state == "SHUTOFF"
+    w.listing(vm.last_answer_ms + 2)
+    assert vm.absences == 1
+
+
+def test_of_a_lost_fleet_each_is_looked_up_twice_a_minute_apart(world):
+    w = fleet_of(world, 9)
+    lost = {server.server_id for server in w.servers("tp")[:6]}
+    for server_id in lost:
+        w.cloud.servers.pop(server_id)
+    w.run_until(lambda: w.fleet.state.loss is not None)
+    w.run_until(lambda: w.fleet.state.loss is None)
+    asked = {key: [] for key in lost}
+    for at_ms, command in w.commands:
+        if isinstance(command, FindServer) and command.server_id in lost:
+            asked[command.server_id].append(at_ms)
+    for times in asked.values():
+        first, second = times
+        assert second - first >= 60_000
+
+
+def test_with_no_other_to_compare_with_one_404_is_no_proof(world):
+    w = fleet_of(world, 1)
+    w.cloud.servers.clear()
+    w.run(45)
+    assert len(w.issued(FindServer)) == 1
+    assert w.counts("tp")["missing"] == 1
+    w.run(60)
+    assert len(w.issued(FindServer)) == 2
+    assert "missing" not in w.counts("tp")

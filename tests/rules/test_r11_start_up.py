@@ -91,3 +91,44 @@ def test_a_server_without_our_tags_is_never_touched(world):
     w.run(600)
     assert not w.commands
     assert stranger.status == "ACTIVE"
+
+
+def test_what_metadata_does_not_say_is_unproven(world):
+    w = world()
+    w.cloud.add("said", KEY, tags={"reattrib": "true"})
+    w.cloud.add("unsaid", KEY, tags={"reattrib": None})
+    w.declare("tp")
+    w.run(20)
+    assert {vm.name: vm.attribution.by for vm in w.vms("tp")} == {
+        "said": "metadata",
+        "unsaid": "unproven",
+    }
+
+
+def test_one_of_an_older_log_that_vanished_and_returns_is_no_second_manager(world):
+    w = world()
+    w.cloud.add("witness", KEY)
+    old = w.cloud.add("old", KEY)
+    w.declare("tp", min_vm=1)
+    w.run(20)
+    old.hidden = True
+    w.run(60)
+    assert old.server_id in w.fleet.state.tombstones
+    old.hidden = False
+    w.run(20)
+    assert old.server_id in w.fleet.state.by_server
+    assert not w.pool("tp").second_manager
+
+
+def test_a_new_runner_plans_nothing_on_the_listing_of_the_last_one(world):
+    w = world()
+    w.declare("tp", min_vm=1)
+    w.run(62)
+    w.listings = "paused"
+    w.crash()
+    w.change("tp", min_vm=3)
+    w.run(10)
+    assert len(w.issued(CreateServer)) == 1
+    w.listings = "complete"
+    w.run(10)
+    assert len(w.issued(CreateServer)) == 3

@@ -99,3 +99,18 @@ def test_a_removal_that_means_less_than_the_one_before_takes_the_rest_back(world
     w.run(120)
     (kept,) = w.servers("tp")
     assert kept.metadata["poolsm_claimant"] == "ann"
+
+
+def test_a_release_while_it_drains_deletes_though_the_pool_reuses(world):
+    w = world()
+    w.declare("tp", min_vm=1, max_vm=1, reuse=True)
+    w.run(60)
+    w.ask("r", "tp")
+    w.run(20)
+    w.remove("tp")
+    w.run(10)
+    w.release("r")
+    w.run(4)
+    assert w.issued(DeleteServer)[0].reason.rule == "R16 release"
+    w.run(60)
+    assert not w.fleet.state.pools

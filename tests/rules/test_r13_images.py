@@ -99,3 +99,11 @@ def test_flavors_and_networks_resolve_by_id_or_their_only_name(world):
     w.declare("bad", min_vm=1, flavor_ref="huge")
     w.run(20)
     assert w.reason("bad") == "FlavorNotFound"
+
+
+@pytest.mark.parametrize("status", ["queued", "saving", "deactivated", "deleted"])
+def test_an_image_that_is_not_active_is_not_used_but_its_name_is_known(world, status):
+    old = image("old", name="course", status=status)
+    w = world(images=(old, image("new", name="course")))
+    w.declare("tp", min_vm=1, image_ref="old")
+    assert used(w) == ["new"]

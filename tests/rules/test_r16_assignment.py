@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from poolsm.commands import ClaimServer, CreateServer, DeleteServer
-from tests.unit.world import MONDAY, refusal
+from tests.unit.world import LOG, MONDAY, TIMEOUT, refusal
 
 
 def test_a_ready_one_is_given_oldest_first_and_claimed_in_the_cloud(world):
@@ -109,3 +109,58 @@ def test_a_waiting_request_can_be_withdrawn(world):
     w.run(60)
     w.release("r2")
     assert waits.state == "refused"
+
+
+def test_one_that_boots_for_somebody_else_is_not_coming_for_a_request(world):
+    w = world()
+    key = w.declare("tp", max_vm=2)
+    w.cloud.add("x", key, status="BUILD", tags={"reattrib": "true", "poolsm_log": LOG})
+    w.run(20)
+    asked = w.ask("r", "tp")
+    w.run(60)
+    assert asked.state == "granted"
+    assert len(w.issued(CreateServer)) == 1
+
+
+def test_one_that_nova_is_busy_with_is_not_ready(world):
+    w = world()
+    w.declare("tp", min_vm=1, max_vm=1)
+    w.run(60)
+    w.servers("tp")[0].task_state = "image_snapshot"
+    w.run(10)
+    asked = w.ask("r", "tp")
+    w.run(60)
+    assert asked.state == "waiting"
+    w.servers("tp")[0].task_state = None
+    w.run(20)
+    assert asked.state == "granted"
+
+
+def test_it_is_granted_only_when_the_cloud_has_the_claim(world):
+    w = world()
+    w.declare("tp", min_vm=1, max_vm=1)
+    w.run(60)
+    w.answer(ClaimServer, TIMEOUT)
+    asked = w.ask("r", "tp")
+    w.run(30)
+    assert asked.state == "claiming"
+    w.run(60)
+    assert asked.state == "granted"
+    first, second = w.issued(ClaimServer)
+    assert (first.server_id, first.metadata) == (second.server_id, second.metadata)
+
+
+def test_what_somebody_else_took_meanwhile_is_not_deleted_by_a_release(world):
+    w = world()
+    w.declare("tp", min_vm=1, max_vm=1)
+    w.run(60)
+    w.ask("r", "tp")
+    w.run(30)
+    server = w.servers("tp")[0]
+    w.listings = "paused"
+    server.metadata = {**server.metadata, "poolsm_claimant": "bob"}
+    w.release("r")
+    w.run(20)
+    assert len(w.issued(DeleteServer)) == 1
+    assert "unmet" in w.anomaly_kinds()
+    assert w.cloud.find(server.server_id).task_state is None
