@@ -125,8 +125,8 @@ def test_a_new_runner_plans_nothing_on_the_listing_of_the_last_one(world):
     w.declare("tp", min_vm=1)
     w.run(62)
     w.listings = "paused"
+    w.change("tp", min_vm=3)  # stored, and with it how fresh the last listing is
     w.crash()
-    w.change("tp", min_vm=3)
     w.run(10)
     assert len(w.issued(CreateServer)) == 1
     w.listings = "complete"

@@ -142,7 +142,9 @@ def test_it_is_granted_only_when_the_cloud_has_the_claim(world):
     w.run(60)
     w.answer(ClaimServer, TIMEOUT)
     asked = w.ask("r", "tp")
-    w.run(30)
+    w.run(10)
+    w.servers("tp")[0].networks = ("n-1",)  # news of it, but not of the claim
+    w.run(20)
     assert asked.state == "claiming"
     w.run(60)
     assert asked.state == "granted"
