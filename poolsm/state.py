@@ -233,10 +233,11 @@ class State:
             self.bury(vm, final=final)
 
     def bury(self, vm: Vm, *, final: bool) -> None:
-        """Keep a tombstone for a day: no listing is stale for longer."""
+        """Keep a tombstone for a day, or while it is shown: no listing is stale for longer."""
         horizon = self.now_ms - _TOMBSTONE_MS
         for old in [t for t in self.tombstones.values() if t.at_ms < horizon]:
-            del self.tombstones[old.server_id]
+            if old.server_id not in self.strays:
+                del self.tombstones[old.server_id]
         deleted = vm.delete_attempts > 0
         self.tombstones[vm.server_id] = Tombstone(vm.server_id, final, self.now_ms, deleted)
 

@@ -137,6 +137,20 @@ def test_one_that_is_somebodys_by_now_is_reported_and_left_alone(world):
     assert not w.vms("tp")
 
 
+def test_one_that_is_left_alone_is_not_revived_after_a_day_either(monkeypatch, world):
+    monkeypatch.setattr("poolsm.state._TOMBSTONE_MS", 180_000)  # the day, for a short test
+    w, server = outlived(world, reattrib="true")
+    w.run(200)
+    w.ask("another", "tp")
+    w.run(20)
+    w.release("another")
+    w.run(60)  # its burial is when old tombstones go
+    assert len(w.fleet.state.tombstones) == 2
+    server.metadata = {**server.metadata, "reattrib": "perhaps"}
+    w.run(60)
+    assert server.server_id not in {vm.server_id for vm in w.vms("tp")}
+
+
 def test_one_of_a_pool_that_is_gone_by_now_is_deleted_too(world):
     w, server = outlived(world)
     w.remove("tp")
