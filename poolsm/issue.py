@@ -120,9 +120,8 @@ def _begin_claim(state: State, command: ClaimServer, vm: Vm) -> None:
         vm.attribution = None
         state.pools[vm.pool].freed.discard(vm.key)
     if transfer:
-        state.unindex(vm)
         vm.drawn_from = vm.pool
-        vm.pool = target
+        state.give_to(vm, target)
         vm.booting = True
         vm.wanted_name = f"{target.serverpool_id}-{command.command_id}"
         state.index(vm)

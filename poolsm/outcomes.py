@@ -228,10 +228,9 @@ def _undo_claim(state: State, vm: Vm, why: str) -> None:
     """The claim did not happen: the VM is what its metadata says, in the pool it came from."""
     state.anomaly("claim_failed", vm.key, why)
     state.end_claim(vm, why)
-    state.unindex(vm)
     home = vm.drawn_from
     if home is not None and home in state.pools:
-        vm.pool = home
+        state.give_to(vm, home)
     vm.booting = vm.booting and home is None
     vm.attribution, vm.drawn_from, vm.wanted, vm.wanted_name = None, None, {}, ""
     vm.tag_after_ms = _later(state, vm, 1, state.settings.power_repeat_s)

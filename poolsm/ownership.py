@@ -64,8 +64,7 @@ def _fold_other_pool(state: State, vm: Vm, key: PoolKey) -> None:
         state.anomaly("moved_by_others", vm.key, f"{found}, was in {vm.pool}")
         end_booting(state, vm)
         state.end_claim(vm, found)
-        state.unindex(vm)
-        vm.pool = key
+        state.give_to(vm, key)
         vm.attribution, vm.drawn_from, vm.wanted, vm.wanted_name = None, None, {}, ""
         _fold_attribution(state, vm, vm.metadata)
         if vm.record is not None and vm.record.status == BUILD and vm.attribution is None:

@@ -213,6 +213,21 @@ class State:
         pool.disputed.pop(vm.key, None)
         self.wake(vm.pool)
 
+    def give_to(self, vm: Vm, key: PoolKey) -> None:
+        """Put a VM into another pool, which then has to look at it when its instants come."""
+        self.unindex(vm)
+        vm.pool = key
+        for at_ms in (
+            vm.boot_deadline_ms,
+            vm.delete_after_ms,
+            vm.power_after_ms,
+            vm.tag_after_ms,
+            vm.proof_after_ms,
+        ):
+            if at_ms > self.now_ms:
+                self.wake_at(key, at_ms)
+        self.index(vm)
+
     def move_vm(self, vm: Vm, trigger: str) -> str | None:
         """Follow the VM table; the new state, or None where the table has no row."""
         dest = TABLE.get((vm.state, trigger))

@@ -201,3 +201,19 @@ def test_a_boot_is_watched_by_the_pool_that_others_tagged_it_into(world):
     w.run(60)
     assert not w.servers("other")
     assert w.counts("tp") == {"ACTIVE": 1}
+
+
+def test_a_deletion_is_repeated_by_the_pool_that_others_tagged_the_vm_into(world):
+    w = world()
+    w.cloud.boot, w.cloud.deaf = "hang", True
+    w.declare("tp", min_vm=1, boot_timeout_s=60)
+    w.declare("other", min_vm=0)
+    w.run_until(lambda: bool(w.issued(DeleteServer)), limit_s=120)
+    server = w.cloud.servers[w.issued(DeleteServer)[0].server_id]
+    server.metadata["serverpool_id"] = "other"
+    w.run(30)
+    w.cloud.boot, w.cloud.deaf = "ACTIVE", False
+    assert w.counts("other") == {"deleting": 1}
+    w.run(240)
+    assert server.server_id not in w.cloud.servers
+    assert not w.vms("other")
