@@ -101,7 +101,10 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         ]
         return f"| {' | '.join(padded)} |"
 
-    rule = ["-" * (width - to_right) + ":" * to_right for width, to_right in zip(widths, right, strict=True)]
+    rule = [
+        "-" * (width - to_right) + ":" * to_right
+        for width, to_right in zip(widths, right, strict=True)
+    ]
     return "\n".join(line(cells) for cells in (heads, rule, *texts))
 
 
