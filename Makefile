@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-BENCHMARKS := $(filter-out benchmarks/measure.py,$(wildcard benchmarks/*.py))
+BENCHMARKS := $(filter-out benchmarks/measure.py benchmarks/recording.py benchmarks/big_fleet.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
 .PHONY: help run test fast chaos lint lab-test docs bench clean
@@ -16,7 +16,7 @@ help:  ## what there is
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test --group lint --group docs --editable '.[run]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test --group lint --group bench --group docs --editable '.[run]'
 	@touch $@
 
 run: $(STAMP)  ## pools on the embedded simulated cloud, for a minute
