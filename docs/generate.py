@@ -16,14 +16,14 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "runners"), str(DOCS)]
 
-from generators import cli, machines, records  # noqa: E402 - after the path
+from generators import cli, machines, metrics, records  # noqa: E402 - after the path
 
 TARGET = DOCS / "generated"
 
 
 def pages() -> dict[str, str]:
     """All generated files by name."""
-    return {**machines.pages(), **records.pages(), **cli.pages()}
+    return {**machines.pages(), **records.pages(), **cli.pages(), **metrics.pages()}
 
 
 def main() -> int:

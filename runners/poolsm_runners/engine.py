@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from poolsm import STATE_VERSION, Fleet, Step
@@ -13,6 +14,8 @@ from poolsm_runners.log.port import Log, LogSource, Snapshot
 SNAPSHOT_EVERY = 5_000  # stored events between two snapshots of the state
 
 Watcher = Callable[[Event, Step], None]
+# told after each durable event: seconds of folding it, seconds until it was durable
+Stopwatch = Callable[[Event, Step, float, float], None]
 
 
 def open_fleet(log: LogSource) -> Fleet:
@@ -36,6 +39,7 @@ class Engine:
         self.fleet = fleet
         self.broken = False
         self._watchers: list[Watcher] = []
+        self._stopwatch: Stopwatch | None = None
         self._snapshot_position = fleet.position
 
     @property
@@ -47,6 +51,10 @@ class Engine:
         """Call ``watcher(event, step)`` after each event that is durable, quiet ones too."""
         self._watchers.append(watcher)
 
+    def time(self, stopwatch: Stopwatch) -> None:
+        """Tell ``stopwatch`` how long each event took, before the watchers hear of it."""
+        self._stopwatch = stopwatch
+
     async def record(self, event: Event) -> Step:
         """Fold one event and return when it is durable with the commands that it caused.
 
@@ -55,7 +63,9 @@ class Engine:
         Raises:
             LogWriteError: not durable; nothing of it may be carried out.
         """
+        began_s = time.perf_counter()
         step = self.fleet.step(event)
+        folded_s = durable_s = time.perf_counter()
         if step.entries:
             snapshot = self._snapshot_due()
             # A call that is cancelled here has been folded: it has to reach the log, too.
@@ -66,8 +76,11 @@ class Engine:
             except BaseException:
                 self.broken = True
                 raise
+            durable_s = time.perf_counter()
             if snapshot is not None:
                 await self.log.save_snapshot(snapshot)
+        if self._stopwatch is not None:
+            self._stopwatch(event, step, folded_s - began_s, durable_s - folded_s)
         for watcher in self._watchers:
             watcher(event, step)
         return step

@@ -28,7 +28,8 @@ async def open_or_create(path: str | os.PathLike[str], now_ms: int) -> tuple[Sql
     else:
         log = await sqlite.create(path, created_ms=now_ms)
     try:
-        fleet = open_fleet(log)
+        # in a thread: the loop goes on to beat, and to hear signals, through minutes of it
+        fleet = await asyncio.to_thread(open_fleet, log)
         if fleet.position == 0:
             opened = LogOpened(at_ms=now_ms, log_id=log.header.log_id)
             await Engine(log, fleet).record(opened)

@@ -39,6 +39,7 @@ class RunConfig:
         environment: the admin's key, the registrar.
         stop_after_s: real seconds after which the run ends by itself; None for never.
         json_logs: log lines as JSON instead of ``key=value``.
+        metrics: ``host:port`` to serve metrics and health at; empty for nowhere.
         table: show the live table instead of log lines.
     """
 
@@ -53,4 +54,5 @@ class RunConfig:
     environment: Environment = Environment()  # noqa: RUF009 - it is frozen
     stop_after_s: float | None = None
     json_logs: bool = False
+    metrics: str = ""
     table: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
@@ -24,6 +25,7 @@ from poolsm_runners.engine import Engine, Watcher, open_fleet
 from poolsm_runners.log import sqlite
 from poolsm_runners.log.port import Log, LogLockedError, LogOpenError, LogWriteError
 from poolsm_runners.log_setup import open_or_create
+from poolsm_runners.monitoring import Monitoring
 from poolsm_runners.operations import Desk, PoolDeclaration, RefusedError, declare
 from poolsm_runners.runconfig import Declared, RunConfig
 from poolsm_runners.runner import Runner, RunnerOptions
@@ -49,6 +51,7 @@ class Parts:
     clock: Clock
     cloud: Cloud
     projects: Projects
+    monitoring: Monitoring
     watchers: Sequence[MakeWatcher] = field(factory=tuple)
 
 
@@ -58,17 +61,21 @@ async def serve(
     """Run until ``stop`` is set, through failures of the log and absences of the cloud.
 
     Raises:
+        AddressError: the address for metrics is none, or is taken.
         LogOpenError: the log cannot be used: locked, torn, foreign, newer.
         CloudUnusableError: unknown cloud name, wrong password.
         RefusedError: what the configuration declares is refused.
     """
     clock = make_clock(config)
     async with AsyncExitStack() as stack:
+        monitoring = await stack.enter_async_context(Monitoring(config, clock, stop))
+        began_s = time.perf_counter()
         log, fleet = await _open(config, clock)
         stack.push_async_callback(log.close)
+        monitoring.opened(fleet.position, time.perf_counter() - began_s)
         if isinstance(clock, FastClock) and config.start_at_ms is None:
             clock.begin_at(fleet.state.now_ms + fleet.state.skew_ms)
-        cloud = make_cloud(config, clock, fleet)
+        cloud = make_cloud(config, clock, fleet, monitoring.transport)
         stack.push_async_callback(cloud.close)
         if config.stop_after_s is not None:
             alarm = asyncio.get_running_loop().call_later(config.stop_after_s, stop.set)
@@ -76,7 +83,7 @@ async def serve(
         projects = await _authenticate(cloud, stop)
         if projects is None:
             return
-        parts = Parts(config, clock, cloud, projects, watchers)
+        parts = Parts(config, clock, cloud, projects, monitoring, watchers)
         undeclared = list(config.declared)
         while not stop.is_set():
             try:
@@ -84,6 +91,7 @@ async def serve(
             except LogWriteError as error:
                 # Nothing decided since was carried out. What the log holds is the truth (C8).
                 logger.error("log.failed", error=str(error), remedy="free space; trying again")
+                monitoring.log_failed(str(error))
             else:
                 return
             await log.close()
@@ -101,9 +109,11 @@ def make_clock(config: RunConfig) -> Clock:
     return FastClock(config.start_at_ms, config.speed)
 
 
-def make_cloud(config: RunConfig, clock: Clock, fleet: Fleet) -> Cloud:
+def make_cloud(
+    config: RunConfig, clock: Clock, fleet: Fleet, measured: Callable[[Transport], Transport]
+) -> Cloud:
     """The cloud behind its port. Imports here are slow ones that the other cloud needs not."""
-    return Gateway(_transport(config, clock, fleet), Deadlines())
+    return Gateway(measured(_transport(config, clock, fleet)), Deadlines())
 
 
 def _transport(config: RunConfig, clock: Clock, fleet: Fleet) -> Transport:
@@ -181,7 +191,9 @@ async def _run(
         two_projects=parts.projects.vm_project_id != parts.projects.infra_project_id,
         dry_run=config.dry_run,
     )
-    runner = Runner(engine, parts.cloud, parts.clock, Budget(parts.clock), options)
+    budget = Budget(parts.clock)
+    parts.monitoring.running(engine, budget)
+    runner = Runner(engine, parts.cloud, parts.clock, budget, options)
     await runner.begin()
     while undeclared:
         await declare_source(runner, undeclared[0])

@@ -48,6 +48,7 @@ and decides into a log (one file). Everything else reads that log, or asks the r
 _EPILOG = """\b
 Environment:
   POOLSM_LOG         the log, where --log does not say otherwise
+  POOLSM_METRICS     where `poolsm run` serves metrics and health, as its --metrics
   POOLSM_DEBUG=1     a traceback with each error
   OS_CLOUD, INFRA_OS_CLOUD, SSH_PUBLIC_KEY_PATH, API_KEYNAME, NETWORK_ID, SERVER_IMAGE_REF,
   SERVER_FLAVOR_REF, METADATA_* and REGISTRAR_*: see `poolsm run --help`

@@ -27,9 +27,17 @@ def exit_code_of(error: PoolsmError) -> int:
     from poolsm.errors import UnknownKindError, UnreadableRecordError
     from poolsm_runners.control import ControlError
     from poolsm_runners.log.port import LogError, LogExchangeError
+    from poolsm_runners.metrics.address import AddressError
     from poolsm_runners.service import CloudUnusableError
 
     if isinstance(error, LogExchangeError):
         return NO
-    unusable = (LogError, ControlError, CloudUnusableError, UnknownKindError, UnreadableRecordError)
+    unusable = (
+        LogError,
+        ControlError,
+        CloudUnusableError,
+        AddressError,
+        UnknownKindError,
+        UnreadableRecordError,
+    )
     return UNUSABLE if isinstance(error, unusable) else NO

@@ -49,6 +49,14 @@ SIMULATED = "sim"
 @click.option("--start-at", help="Simulated cloud: begin at this time (2026-06-05T23:30:00Z).")
 @click.option("--speed", type=float, default=1.0, help="Simulated cloud: seconds in one second.")
 @click.option("--for", "seconds", type=float, help="End after so many (real) seconds.")
+@click.option(
+    "--metrics",
+    envvar="POOLSM_METRICS",
+    default="",
+    metavar="HOST:PORT",
+    help="Serve /metrics, /healthz and /readyz there (127.0.0.1:9464). "
+    "[env: POOLSM_METRICS; default: nowhere]",
+)
 @click.option("--json", "json_logs", is_flag=True, help="Log lines as JSON.")
 @click.option("--no-table", is_flag=True, help="Log lines on a terminal, too.")
 def run(
@@ -61,6 +69,7 @@ def run(
     start_at: str | None,
     speed: float,
     seconds: float | None,
+    metrics: str,
     json_logs: bool,
     no_table: bool,
 ) -> int:
@@ -100,6 +109,7 @@ def run(
         environment=environment,
         stop_after_s=seconds,
         json_logs=json_logs,
+        metrics=metrics.strip(),
         table=table,
     )
     if simulated:
