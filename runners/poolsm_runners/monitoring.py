@@ -93,7 +93,6 @@ class Monitoring:
 
     def running(self, engine: Engine, budget: Budget) -> None:
         """An epoch of the log begins."""
-        self.vitals.enter(Phase.RUNNING)
         engine.watch(self.vitals.watcher(engine))
         if self._metering:
             self._metering.running(engine, budget)

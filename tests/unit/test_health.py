@@ -157,6 +157,8 @@ def test_a_log_that_cannot_be_written_is_unhealthy_but_alive(tmp_path, monkeypat
     with Run(tmp_path / "log.db") as run:
         run.until("/readyz", 200)
         full.set()
+        run.until("/healthz", 503)
+        until(lambda: run.asked("/healthz")[1]["phase"] == "log_failed", "the run knows")
         answer = run.until("/healthz", 503)
         assert "disk is full" in answer["checks"]["log"]["text"]
         assert answer["checks"]["loop"]["ok"]

@@ -86,11 +86,14 @@ class Vitals:
         self.enter(Phase.LOG_FAILED)
 
     def watcher(self, engine: Engine) -> Watcher:
-        """A watcher of one epoch: the log can be written, and each durable tick is noted."""
-        self.engine, self.failure = engine, ""
+        """A watcher of one epoch. Its first durable event shows that the log can be written."""
+        self.engine = engine
 
         def watch(event: Event, step: Step) -> None:
             _ = step
+            if self.phase in {Phase.CONNECTING, Phase.LOG_FAILED}:
+                self.failure = ""
+                self.enter(Phase.RUNNING)
             if isinstance(event, Ticked):
                 self.tick_s = self.now_s()
 
