@@ -10,6 +10,8 @@ Three questions, each a little wider than the one before:
 
 from __future__ import annotations
 
+from typing import Final
+
 from attrs import frozen
 
 from poolsm_runners.health.vitals import Phase, Vitals
@@ -54,6 +56,10 @@ def healthy(vitals: Vitals) -> Report:
 def ready(vitals: Vitals) -> Report:
     """Whether it also has listed the cloud in this run, and lately."""
     return _report(vitals, _loop(vitals), _tick(vitals), _log(vitals), *_listing(vitals))
+
+
+QUESTIONS: Final = {"/livez": live, "/healthz": healthy, "/readyz": ready}
+"""Where each is answered."""
 
 
 def _report(vitals: Vitals, *checks: Check) -> Report:

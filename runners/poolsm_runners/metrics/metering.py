@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import (
@@ -17,7 +18,7 @@ from prometheus_client import (
 from poolsm_runners.budget import Budget
 from poolsm_runners.cloud.port import Transport
 from poolsm_runners.engine import Engine
-from poolsm_runners.health.checks import healthy, live, ready
+from poolsm_runners.health.checks import QUESTIONS
 from poolsm_runners.health.vitals import Vitals
 from poolsm_runners.metrics.address import Address
 from poolsm_runners.metrics.collector import GaugeCollector
@@ -45,11 +46,7 @@ class Metering:
         registry.register(GaugeCollector(self._surveyor, vitals, self._instruments, log))
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=registry)
-        questions = {
-            "/livez": lambda: live(vitals),
-            "/healthz": lambda: healthy(vitals),
-            "/readyz": lambda: ready(vitals),
-        }
+        questions = {path: partial(ask, vitals) for path, ask in QUESTIONS.items()}
         app = application(make_wsgi_app(registry), questions)
         self.server = MetricsServer(Address.parse(address), app)
 
