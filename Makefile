@@ -16,7 +16,7 @@ help:  ## what there is
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test --group lint --group bench --group docs --editable '.[run]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test --group lint --group bench --group docs --editable '.[run,otel]'
 	@touch $@
 
 run: $(STAMP)  ## pools on the embedded simulated cloud, for a minute

@@ -1,4 +1,4 @@
-"""What watches a run from beside it: signs of life, the watchdog, metrics.
+"""What watches a run from beside it: signs of life, the watchdog, metrics, traces.
 
 The one place that puts these together; a run gives it what it has, and is the same with and
 without it.
@@ -7,6 +7,7 @@ without it.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
+from poolsm_runners import traces
 from poolsm_runners.budget import Budget
 from poolsm_runners.clock import Clock
 from poolsm_runners.cloud.port import Transport
@@ -25,6 +27,7 @@ from poolsm_runners.runconfig import RunConfig
 
 if TYPE_CHECKING:
     from poolsm_runners.metrics.metering import Metering
+    from poolsm_runners.traces.export import TraceExport
 
 BEAT_EVERY_S = 0.5
 
@@ -44,6 +47,7 @@ class Monitoring:
         self._stop = stop
         self._notifier = Notifier()
         self._metering: Metering | None = None
+        self._tracing: TraceExport | None = None
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -56,6 +60,10 @@ class Monitoring:
 
                 self._metering = Metering(self.vitals, self._config.metrics, self._config.log)
                 stack.callback(self._metering.server.close)
+            if traces.are_wanted(os.environ):
+                self._tracing = _export(self.vitals.clock)
+            if self._tracing:
+                stack.push_async_callback(self._tracing.close)
             hung = self._metering.hung if self._metering else _nothing
             watchdog = Watchdog(self.vitals, self._notifier, loop, on_hang=hung)
             stack.callback(watchdog.close)
@@ -88,14 +96,17 @@ class Monitoring:
         self._notifier.ready(status_line(self.vitals))
 
     def transport(self, inner: Transport) -> Transport:
-        """The transport, measured."""
-        return self._metering.transport(inner) if self._metering else inner
+        """The transport, measured and traced."""
+        measured = self._metering.transport(inner) if self._metering else inner
+        return self._tracing.traces.transport(measured) if self._tracing else measured
 
     def running(self, engine: Engine, budget: Budget) -> None:
         """An epoch of the log begins."""
         engine.watch(self.vitals.watcher(engine))
         if self._metering:
             self._metering.running(engine, budget)
+        if self._tracing:
+            engine.watch(self._tracing.traces.watcher(engine))
 
     def log_failed(self, why: str) -> None:
         """The log cannot be written; :meth:`running` says that it can again."""
@@ -119,6 +130,20 @@ class Monitoring:
         await self._stop.wait()
         self.vitals.enter(Phase.STOPPING)
         self._notifier.stopping()
+
+
+def _export(clock: Clock) -> TraceExport | None:
+    """Where traces go; None, with a line, where the extra is not installed."""
+    try:
+        from poolsm_runners.traces.export import TraceExport  # noqa: PLC0415 - takes 300 ms
+    except ModuleNotFoundError as error:
+        logger.warning(
+            "traces.unavailable",
+            missing=error.name,
+            remedy="pip install 'poolsm[otel]', or unset OTEL_EXPORTER_OTLP_ENDPOINT",
+        )
+        return None
+    return TraceExport(clock)
 
 
 def _nothing() -> None:

@@ -12,10 +12,10 @@ from poolsm.commands import COMMAND_TYPES
 from poolsm.events import EVENT_TYPES
 from poolsm.shapes import FleetView
 from poolsm.vm import STATES
+from poolsm_runners.cloud.operations import operation
 from poolsm_runners.control_requests import Assign, Status
 from poolsm_runners.metrics.address import Address, AddressError
 from poolsm_runners.metrics.catalogue import COUNTER, HISTOGRAM, METRICS
-from poolsm_runners.metrics.transport import operation
 from poolsm_runners.session import perform
 from tests.unit.observing import Run, spec, until
 
