@@ -156,12 +156,7 @@ class Fleet:
         match event:
             case Ticked():
                 due = bool(state.heap) and state.heap[0][0] <= state.now_ms
-                late = any(
-                    state.assignments[key].deadline_ms <= state.now_ms
-                    and state.assignments[key].state == "waiting"
-                    for key in state.waiting
-                )
-                return not late and not (may_plan(state) and (state.dirty or due))
+                return not state.overdue() and not (may_plan(state) and (state.dirty or due))
             case ListingCompleted():
                 waited_for = state.adopting or state.guard_listings or state.loss is not None
                 news = event.changed or event.absent or state.listing_error

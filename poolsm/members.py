@@ -132,6 +132,7 @@ class Condition:
 class Pool:
     """One pool: its spec, what holds it back, and the indices over its members."""
 
+    key: PoolKey
     spec: PoolSpec
     origin: str
     state: str = POOL_ACTIVE
@@ -147,7 +148,7 @@ class Pool:
     conditions: dict[str, Condition] = Factory(dict)
     day_wake_ms: int = 0  # when its change of day is next looked at
     # rebuilt from the VMs
-    members: dict[str, set[str]] = field(factory=dict, eq=False)  # state -> VM keys
+    members: dict[str, set[str]] = field(factory=dict, eq=False)  # state -> VM keys, if any
     leaving: set[str] = field(factory=set, eq=False)
     flying: set[str] = field(factory=set, eq=False)  # VMs with a command in flight
     booting: set[str] = field(factory=set, eq=False)
@@ -158,11 +159,6 @@ class Pool:
     freed: set[str] = field(factory=set)  # released VMs to be made free again
 
     @property
-    def key(self) -> PoolKey:
-        """The pool's identity."""
-        return self.spec.key
-
-    @property
     def owned(self) -> int:
         """Every server of the pool not proven gone, and every one decided."""
         return sum(map(len, self.members.values()))
@@ -170,13 +166,31 @@ class Pool:
     @property
     def capacity(self) -> int:
         """Owned without ERROR, missing, deleting, and those whose deletion is decided."""
-        lost = sum(len(self.members.get(state, ())) for state in NOT_CAPACITY)
-        return self.owned - lost - len(self.leaving)
+        members, lost = self.members, len(self.leaving)
+        for state in NOT_CAPACITY:
+            if state in members:
+                lost += len(members[state])
+        return self.owned - lost
 
     @property
     def pending_jobs(self) -> int:
         """Creations and transfers not yet ACTIVE or failed (R2)."""
         return len(self.booting)
+
+    def join(self, state: str, key: str) -> None:
+        """A VM is in this state."""
+        keys = self.members.get(state)
+        if keys is None:
+            self.members[state] = {key}
+        else:
+            keys.add(key)
+
+    def part(self, state: str, key: str) -> None:
+        """A VM is in this state no longer."""
+        keys = self.members[state]
+        keys.discard(key)
+        if not keys:
+            del self.members[state]
 
     def condemns(self, vm: Vm) -> bool:
         """Whether the pool is draining and the VM goes with it (R12)."""

@@ -53,7 +53,7 @@ def confirm_claim(state: State, vm: Vm) -> None:
     if assignment is not None and assignment.state == "claiming" and assignment.vm == vm.key:
         how = " (stopped: today is an off-day)" if vm.state == "SHUTOFF" else ""
         assignment.move("grant", f"VM {vm.name}{how}", state.now_ms)
-        state.waiting.discard(request_id)
+        state.close_request(assignment)
     state.index(vm)
 
 

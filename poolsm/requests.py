@@ -6,6 +6,8 @@ arrives here and still does not fit is an anomaly and changes nothing (C5).
 
 from __future__ import annotations
 
+from heapq import heappop
+
 from poolsm.assignment import OPEN_STATES, WAITING
 from poolsm.events import (
     AssignmentRequested,
@@ -29,6 +31,7 @@ from poolsm.state import State
 BEING_REMOVED = "its pool is being removed"
 RELEASED = "released by"
 ANSWERS_KEPT_MS = 30 * 86_400_000  # an ended request's answer, for whoever asks again
+FORGET_EVERY_MS = 3_600_000
 
 
 def declare_pool(state: State, event: PoolDeclared) -> None:
@@ -40,7 +43,7 @@ def declare_pool(state: State, event: PoolDeclared) -> None:
         return
     pool = state.pools.get(key)
     if pool is None:
-        state.pools[key] = Pool(event.spec, event.origin)
+        state.pools[key] = Pool(key, event.spec, event.origin)
         state.removed.pop(key, None)
         _adopt_strays(state, key)
     else:
@@ -84,7 +87,7 @@ def remove_pool(state: State, event: PoolRemovalRequested) -> None:
     for assignment in _open(state, event.pool):
         if assignment.state == WAITING:
             assignment.move("refuse", "its pool is being removed", state.now_ms)
-            state.waiting.discard(assignment.request_id)
+            state.close_request(assignment)
     state.wake(event.pool)
 
 
@@ -168,11 +171,15 @@ def request_assignment(state: State, event: AssignmentRequested) -> None:
     elif pool.state == DRAINING:
         assignment.move("refuse", f"pool {event.pool} is being removed", state.now_ms)
     else:
-        state.waiting.add(event.request_id)
+        state.open_request(assignment)
         state.wake(event.pool)
 
 
 def _forget_old_answers(state: State) -> None:
+    """Looked for once an hour: whoever asks must not wait for all that was ever answered."""
+    if state.now_ms < state.forget_answers_ms:
+        return
+    state.forget_answers_ms = state.now_ms + FORGET_EVERY_MS
     horizon = state.now_ms - ANSWERS_KEPT_MS
     for old in list(state.assignments.values()):
         ended = old.state not in OPEN_STATES and old.ended_ms < horizon
@@ -182,28 +189,27 @@ def _forget_old_answers(state: State) -> None:
 
 def expire_assignments(state: State) -> bool:
     """End the requests whose deadline has passed; whether there was one."""
-    late = [
-        a
-        for a in map(state.assignments.__getitem__, sorted(state.waiting))
-        if a.state == WAITING and a.deadline_ms <= state.now_ms
-    ]
-    for assignment in late:
+    late: set[str] = set()
+    while state.overdue():
+        late.add(heappop(state.deadlines)[1])
+    for assignment in map(state.assignments.__getitem__, sorted(late)):
         pool = state.pools.get(assignment.pool)
         why = pool.conditions.get("Provisioned") if pool else None
         text = f"no VM became ready in time; {why.message}" if why else "no VM became ready in time"
         assignment.move("expire", text, state.now_ms)
-        state.waiting.discard(assignment.request_id)
+        state.close_request(assignment)
         state.wake(assignment.pool)
     return bool(late)
 
 
 def _open(state: State, key: PoolKey) -> list[Assignment]:
-    found = map(state.assignments.__getitem__, state.waiting)
-    return [a for a in found if a.pool == key]
+    return [state.assignments[request_id] for request_id in state.waiting.get(key, ())]
 
 
 def waiting_requests(state: State, key: PoolKey) -> list[Assignment]:
     """Requests of a pool that have no VM yet, in the order in which they came."""
+    if key not in state.waiting:
+        return []
     waiting = [a for a in _open(state, key) if a.state == WAITING]
     return sorted(waiting, key=lambda a: (a.requested_ms, a.request_id))
 
@@ -226,7 +232,7 @@ def release(state: State, event: ReleaseRequested) -> None:
     assignment = state.assignments.get(event.target)
     if assignment is not None and assignment.state == WAITING:
         assignment.move("refuse", f"withdrawn by {event.origin}", state.now_ms)
-        state.waiting.discard(assignment.request_id)
+        state.close_request(assignment)
         return
     vm = find_vm(state, event.target)
     if vm is None or vm.attribution is None:
@@ -235,7 +241,7 @@ def release(state: State, event: ReleaseRequested) -> None:
     held = state.assignments.get(vm.attribution.request_id)
     if held is not None and held.vm == vm.key and held.state in ("claiming", "granted"):
         held.move("release", f"released by {event.origin}", state.now_ms)
-        state.waiting.discard(held.request_id)
+        state.close_request(held)
     pool = state.pools[vm.pool]
     if pool.spec.reuse and pool.state != DRAINING:
         vm.tag_after_ms = 0

@@ -28,7 +28,8 @@ def encode_state(state: State) -> bytes:
         by_server={},
         by_name={},
         creations=set(),
-        waiting=set(),
+        waiting={},
+        deadlines=[],
         anomalies=[],
         moves=[],
     )

@@ -10,11 +10,13 @@ moves every deadline along (C12). :attr:`State.skew_ms` leads back to the wall c
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from heapq import heappop, heappush
+from operator import attrgetter
 
 from attrs import Factory, define, field
 
-from poolsm.assignment import CLAIMING, GRANTED, OPEN_STATES
+from poolsm.assignment import CLAIMING, GRANTED, OPEN_STATES, WAITING
 from poolsm.calendar import ZoneRules
 from poolsm.members import (
     Anomaly,
@@ -35,7 +37,7 @@ from poolsm.records import FlavorRecord, ImageRecord, NetworkRecord, ServerRecor
 from poolsm.spec import PoolKey, PoolSpec, RunnerSettings
 from poolsm.vm import BUILD, DELETING, NOT_CAPACITY, PENDING, TABLE
 
-STATE_VERSION = 1  # of log snapshots; one of another version is not used
+STATE_VERSION = 2  # of log snapshots; one of another version is not used
 
 ALL_SHORT = PoolKey("", "")  # in the heap: every pool below what it wants
 
@@ -72,6 +74,7 @@ class State:
     tombstones: dict[str, Tombstone] = Factory(dict)
     removed: dict[PoolKey, PoolSpec] = Factory(dict)
     assignments: dict[str, Assignment] = Factory(dict)
+    forget_answers_ms: int = 0  # when old answers are looked for again
     quotas: dict[str, QuotaPause] = Factory(dict)  # by flavor id
     creation_pause_until_ms: int = 0  # the project's Retry-After
     creation_pause_text: str = ""
@@ -84,7 +87,8 @@ class State:
     by_server: dict[str, str] = field(factory=dict, eq=False)
     by_name: dict[str, str] = field(factory=dict, eq=False)  # of VMs not yet seen
     creations: set[str] = field(factory=set, eq=False)  # VM keys of creations under way
-    waiting: set[str] = field(factory=set, eq=False)  # open request ids
+    waiting: dict[PoolKey, set[str]] = field(factory=dict, eq=False)  # open request ids
+    deadlines: list[tuple[int, str]] = field(factory=list, eq=False)  # of these, as a heap
     anomalies: list[Anomaly] = field(factory=list, eq=False)  # of the event being handled
     moves: list[Moved] = field(factory=list, eq=False)  # of the event being handled
 
@@ -95,17 +99,16 @@ class State:
 
     def pool_vms(self, pool: Pool, *states: str) -> list[Vm]:
         """A pool's VMs in the given states, oldest first."""
-        found = [self.vms[key] for state in states for key in pool.members.get(state, ())]
-        found.sort(key=lambda vm: vm.age_key)
-        return found
+        members = pool.members
+        return self.named([key for state in states for key in members.get(state, ())])
 
     def all_vms(self, pool: Pool) -> list[Vm]:
         """All of a pool's VMs, oldest first."""
         return self.pool_vms(pool, *sorted(pool.members))
 
-    def named(self, keys: set[str]) -> list[Vm]:
+    def named(self, keys: Collection[str]) -> list[Vm]:
         """VMs of one of a pool's indices, oldest first."""
-        return sorted((self.vms[key] for key in keys), key=lambda vm: vm.age_key)
+        return sorted([self.vms[key] for key in keys], key=_age) if keys else []
 
     def note(self, pool: Pool, kind: str, reason: str, message: str) -> None:
         """Set a pool's condition; ``since_ms`` stays while its reason stays."""
@@ -126,7 +129,9 @@ class State:
             pool = self.pools.get(assignment.pool)
             if pool is None or pool.state == DRAINING:
                 assignment.move("refuse", f"pool {assignment.pool} is removed", self.now_ms)
-                self.waiting.discard(assignment.request_id)
+                self.close_request(assignment)
+            else:
+                heappush(self.deadlines, (assignment.deadline_ms, assignment.request_id))
             self.wake(assignment.pool)
         elif assignment.state == GRANTED:
             assignment.move("lose", why, self.now_ms)
@@ -134,8 +139,30 @@ class State:
     def revive_removed(self, key: PoolKey) -> None:
         """A server of a pool that was removed turned up late: drain the pool once more."""
         spec = self.removed.pop(key)
-        self.pools[key] = Pool(spec, "revived for a late server", DRAINING)
+        self.pools[key] = Pool(key, spec, "revived for a late server", DRAINING)
         self.anomaly("late_server", str(key), "a server of a removed pool turned up; draining")
+
+    def open_request(self, assignment: Assignment) -> None:
+        """A request waits, or is being served."""
+        self.waiting.setdefault(assignment.pool, set()).add(assignment.request_id)
+        heappush(self.deadlines, (assignment.deadline_ms, assignment.request_id))
+
+    def close_request(self, assignment: Assignment) -> None:
+        """A request has its answer."""
+        keys = self.waiting.get(assignment.pool, set())
+        keys.discard(assignment.request_id)
+        if not keys:
+            self.waiting.pop(assignment.pool, None)
+
+    def overdue(self) -> bool:
+        """Whether a request that waits has passed its deadline."""
+        heap = self.deadlines
+        while heap and heap[0][0] <= self.now_ms:
+            assignment = self.assignments.get(heap[0][1])
+            if assignment is not None and assignment.state == WAITING:
+                return True
+            heappop(heap)
+        return False
 
     def anomaly(self, kind: str, subject: str, text: str) -> None:
         """Report a fact that does not fit."""
@@ -179,26 +206,21 @@ class State:
 
     def index(self, vm: Vm) -> None:
         """Bring a VM's entries in its pool's indices up to date, and wake the pool."""
-        pool = self.pools[vm.pool]
-        pool.members.setdefault(vm.state, set()).add(vm.key)
-        for keys, holds in (
-            (pool.leaving, vm.leaving and vm.state not in NOT_CAPACITY),
-            (pool.flying, bool(vm.op)),
-            (pool.booting, vm.booting),
-            (pool.deleting_or_condemned, bool(vm.condemned) or vm.state == DELETING),
-            (pool.tagging, bool(vm.wanted or vm.wanted_name)),
-            (self.creations, vm.booting and vm.drawn_from is None and vm.state in _UNBORN),
-        ):
-            if holds:
-                keys.add(vm.key)
-            else:
-                keys.discard(vm.key)
-        self.wake(vm.pool)
+        pool, key, state = self.pools[vm.pool], vm.key, vm.state
+        pool.join(state, key)
+        _mark(pool.leaving, key, vm.leaving and state not in NOT_CAPACITY)
+        _mark(pool.flying, key, vm.op)
+        _mark(pool.booting, key, vm.booting)
+        _mark(pool.deleting_or_condemned, key, vm.condemned or state == DELETING)
+        _mark(pool.tagging, key, vm.wanted or vm.wanted_name)
+        unborn = vm.booting and vm.drawn_from is None and state in _UNBORN
+        _mark(self.creations, key, unborn)
+        self.dirty.add(pool.key)
 
     def unindex(self, vm: Vm) -> None:
         """Take a VM out of its pool's indices, before it moves or goes."""
         pool = self.pools[vm.pool]
-        pool.members[vm.state].discard(vm.key)
+        pool.part(vm.state, vm.key)
         for keys in (
             pool.leaving,
             pool.flying,
@@ -233,7 +255,7 @@ class State:
         dest = TABLE.get((vm.state, trigger))
         if dest is not None and dest != vm.state:
             self.moves.append(Moved(vm.key, vm.name, vm.pool, vm.state, trigger, dest))
-            self.pools[vm.pool].members[vm.state].discard(vm.key)
+            self.pools[vm.pool].part(vm.state, vm.key)
             vm.state = dest
             self.index(vm)
         return dest
@@ -250,9 +272,14 @@ class State:
     def bury(self, vm: Vm, *, final: bool) -> None:
         """Keep a tombstone for a day, or while it is shown: no listing is stale for longer."""
         horizon = self.now_ms - _TOMBSTONE_MS
-        for old in [t for t in self.tombstones.values() if t.at_ms < horizon]:
-            if old.server_id not in self.strays:
-                del self.tombstones[old.server_id]
+        old: list[str] = []
+        for tombstone in self.tombstones.values():  # the oldest first
+            if tombstone.at_ms >= horizon:
+                break
+            if tombstone.server_id not in self.strays:
+                old.append(tombstone.server_id)
+        for server_id in (*old, vm.server_id):
+            self.tombstones.pop(server_id, None)
         deleted = vm.delete_attempts > 0
         self.tombstones[vm.server_id] = Tombstone(vm.server_id, final, self.now_ms, deleted)
 
@@ -262,8 +289,19 @@ class State:
         for vm in self.vms.values():
             self.enlist(vm)
         self.dirty = dirty
-        self.waiting = {a.request_id for a in self.assignments.values() if a.state in OPEN_STATES}
+        for assignment in self.assignments.values():
+            if assignment.state in OPEN_STATES:
+                self.open_request(assignment)
 
 
+def _mark(keys: set[str], key: str, holds: object) -> None:
+    """Have an index hold a key, or not."""
+    if holds:
+        keys.add(key)
+    elif keys:
+        keys.discard(key)
+
+
+_age = attrgetter("age_key")
 _UNBORN = (PENDING, BUILD)
 _TOMBSTONE_MS = 86_400_000

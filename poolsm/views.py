@@ -188,7 +188,7 @@ def _pool_view(state: State, pool: Pool) -> PoolView:
     spec, numbers = pool.spec, standing_of(pool)
     vms = [state.vms[key] for keys in pool.members.values() for key in keys]
     image = resolve_image(spec, state)
-    waiting = [state.assignments[key] for key in state.waiting]
+    waiting = [state.assignments[request] for request in state.waiting.get(pool.key, ())]
     reason, message = why_at(state, pool)
     return PoolView(
         key=pool.key,
@@ -203,7 +203,7 @@ def _pool_view(state: State, pool: Pool) -> PoolView:
         attributed=sum(vm.attribution is not None for vm in vms),
         in_flight=len(pool.flying),
         pending_jobs=numbers.pending_jobs,
-        requests_waiting=sum(a.pool == pool.key and a.state == "waiting" for a in waiting),
+        requests_waiting=sum(a.state == "waiting" for a in waiting),
         by_state=numbers.by_state,
         reason=reason,
         message=message,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from poolsm import Step
-from poolsm.assignment import OPEN_STATES
+from poolsm.assignment import OPEN_STATES, WAITING
 from poolsm.commands import ClaimServer, CreateServer, DeleteServer
 from poolsm.plan import BEING_REMOVED
+from poolsm.spec import PoolKey
 from poolsm.state import State
 from poolsm.vm import BUILD, DELETED, DELETING, NOT_CAPACITY, PENDING
 
@@ -34,6 +35,7 @@ def check_counters(state: State) -> None:
         lost = [vm for vm in mine if vm.state in NOT_CAPACITY or vm.leaving]
         assert pool.capacity == len(mine) - len(lost)
         assert pool.pending_jobs == sum(vm.booting for vm in mine)
+        assert set(pool.members) == {vm.state for vm in mine}
         for state_name, keys in pool.members.items():
             assert keys == {vm.key for vm in mine if vm.state == state_name}, state_name
         assert pool.leaving == {
@@ -55,8 +57,13 @@ def check_counters(state: State) -> None:
     assert len(state.by_server) == len(known)
     unseen = {vm.name: vm.key for vm in state.vms.values() if not vm.server_id}
     assert state.by_name == unseen
-    opened = {a.request_id for a in state.assignments.values() if a.state in OPEN_STATES}
+    opened: dict[PoolKey, set[str]] = {}
+    for assignment in state.assignments.values():
+        if assignment.state in OPEN_STATES:
+            opened.setdefault(assignment.pool, set()).add(assignment.request_id)
     assert state.waiting == opened
+    waiting = {a.request_id for a in state.assignments.values() if a.state == WAITING}
+    assert waiting <= {request_id for _, request_id in state.deadlines}
     assert state.short | state.dirty <= set(state.pools)
     assert all(vm.op in state.ops for vm in state.vms.values() if vm.op)
 
