@@ -235,6 +235,7 @@ class Fleet:
 
     def _fold_catalog(self, event: ImagesListed | FlavorsListed | NetworksListed) -> None:
         state = self._state
+        state.targets.clear()
         match event:
             case ImagesListed():
                 images = state.images.setdefault(event.project, {})
@@ -284,6 +285,7 @@ class Fleet:
                 state.log_id, state.fleet_id = event.log_id, event.fleet_id
             case RunnerStarted():
                 state.epoch, state.settings = event.epoch, event.settings
+                state.targets.clear()
                 state.epoch_started_ms = state.now_ms
                 state.adopting = True
                 begin_epoch(state)

@@ -201,6 +201,27 @@ class Pool:
         return len(self.members.get(state, ()))
 
 
+@frozen
+class Target:
+    """Everything a create call needs, in the cloud's own ids."""
+
+    image_id: str
+    flavor_id: str
+    networks: tuple[str, ...]
+    key_name: str | None
+    user_data: UserDataRef
+    steps: str = ""
+    ambiguous: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """What a refusal that can never succeed is remembered for."""
+        data = self.user_data
+        secrets = (ref.digest if ref else "" for ref in (data.config_data, data.admin_key))
+        parts = (self.image_id, self.flavor_id, *self.networks, self.key_name or "", *secrets)
+        return "|".join(parts)
+
+
 @define
 class Assignment:
     """One request for a VM, and its answer (R16)."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from poolsm import answers
 from poolsm.answers import Outcome, classify
 from poolsm.events import CallAnswered, CommandsDispatched
 from poolsm.failure import count_failure, forget_probe, pause_for_quota, pause_ms
 from poolsm.identity import jitter
-from poolsm.members import Op, Vm
+from poolsm.members import Op, Target, Vm
 from poolsm.observe import fold_record, meet, vm_gone
 from poolsm.state import ALL_SHORT, State
-from poolsm.target import Target, resolve_target
+from poolsm.target import resolve_target
 from poolsm.vm import DELETING, MISSING
 
+_command_id = attrgetter("command_id")
 REPEAT_LIMIT_MS = 240_000  # the longest wait before an action is repeated; I7 allows 5 min
 LOSS_PROOFS = 2  # lookups that must answer 404 before a lost fleet is believed (R10)
 
@@ -45,7 +48,7 @@ def begin_epoch(state: State) -> None:
 
 def _in_order(state: State) -> list[Op]:
     """Commands in flight, in an order that a restored snapshot has, too."""
-    return sorted(state.ops.values(), key=lambda op: op.command_id)
+    return sorted(state.ops.values(), key=_command_id)
 
 
 def _end_unsent(state: State, op: Op) -> None:
@@ -146,7 +149,7 @@ def _fold_create(state: State, op: Op, vm: Vm, event: CallAnswered, outcome: Out
     elif outcome.kind == answers.IMAGE and pool.image_retry != "done":
         pool.image_retry = pool.image_retry or "wanted"  # several at once are one refusal
     elif outcome.kind in (answers.IMAGE, answers.INVALID):
-        target = resolve_target(pool.spec, state)
+        target = resolve_target(pool, state)
         pool.invalid = outcome.text
         pool.invalid_target = target.fingerprint if isinstance(target, Target) else ""
         state.note(pool, "LastFailure", "SpecInvalid", outcome.text)
@@ -183,7 +186,7 @@ def _fetch_again(state: State, op: Op) -> None:
 def settle(state: State) -> None:
     """Decide the creations whose answer was lost, from a listing begun after the wait (R7)."""
     wait_ms = state.settings.settle_time_s * 1000
-    for op in [op for op in _in_order(state) if op.unknown]:
+    for op in sorted((op for op in state.ops.values() if op.unknown), key=_command_id):
         vm = state.vms.get(op.vm)
         if vm is None or vm.server_id:  # gone again, or shown by a listing: adopted
             _land(state, op)

@@ -15,7 +15,7 @@ from poolsm.rules.provisioning import Want, create_draft, provision
 from poolsm.spec import PoolKey
 from poolsm.state import State
 from poolsm.vm import BUILD, DELETING, ERROR, PENDING
-from poolsm.words import listing_is_fresh, watch_the_day
+from poolsm.words import is_at_rest, listing_is_fresh, watch_the_day
 
 
 def may_plan(state: State) -> bool:
@@ -24,11 +24,15 @@ def may_plan(state: State) -> bool:
 
 
 def plan(state: State, position: int) -> list[Command]:
-    """Run the rules over all pools that are due, and issue what they decide."""
+    """Run the rules over all pools that are due, and issue what they decide.
+
+    Of most pools that changed the counters alone say that no rule has anything to do.
+    """
     commands: list[Command] = []
     due, state.dirty = state.dirty, set()
     settle(state)
-    pools = [state.pools[key] for key in sorted(due | state.dirty)]
+    due_pools = map(state.pools.__getitem__, sorted(due | state.dirty))
+    pools = [pool for pool in due_pools if not is_at_rest(pool, state)]
     for pool in pools:
         keep_books(pool, state)
     for pool in pools:
@@ -133,9 +137,8 @@ def _may_create_one(pool: Pool, want: Want, state: State) -> bool:
 
 
 def _rotated(pools: list[Pool], state: State) -> list[Pool]:
-    ordered = sorted(pools, key=lambda pool: pool.key)
-    if state.rotation is None:
-        return ordered
-    return [p for p in ordered if p.key > state.rotation] + [
-        p for p in ordered if p.key <= state.rotation
-    ]
+    """Pools in the order of their keys, from behind the one that was served last."""
+    rotation = state.rotation
+    if rotation is None:
+        return pools
+    return [p for p in pools if p.key > rotation] + [p for p in pools if p.key <= rotation]

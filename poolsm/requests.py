@@ -57,6 +57,7 @@ def declare_pool(state: State, event: PoolDeclared) -> None:
             if vm.condemned == BEING_REMOVED and not vm.leaving:
                 vm.condemned = ""
                 state.index(vm)
+    state.note_warm()
     state.wake(key)
     state.wake_short()  # a warm pool may have what others wait for
 
@@ -99,6 +100,8 @@ def forget_drained(state: State, pool: Pool) -> None:
         state.short.discard(pool.key)
         state.dirty.discard(pool.key)
         state.removed[pool.key] = pool.spec
+        state.targets.pop(pool.key, None)
+        state.note_warm()
 
 
 def reset(state: State, event: PoolReset) -> None:
@@ -147,6 +150,7 @@ def remove_config(state: State, event: ConfigRemoved) -> None:
 
 
 def _wake_users(state: State, name: str) -> None:
+    state.targets.clear()
     for pool in state.pools.values():
         if pool.spec.config_id == name:
             state.wake(pool.key)

@@ -25,6 +25,8 @@ def encode_state(state: State) -> bytes:
         state,
         pools={},
         removed={},
+        targets={},
+        warm=[],
         by_server={},
         by_name={},
         creations=set(),

@@ -28,6 +28,7 @@ from poolsm.members import (
     Op,
     Pool,
     QuotaPause,
+    Target,
     Tombstone,
     Vm,
     Watch,
@@ -84,6 +85,8 @@ class State:
     short: set[PoolKey] = Factory(set)  # pools below what they want
     heap: list[tuple[int, PoolKey]] = Factory(list)  # when to look at which pool again
     # rebuilt
+    targets: dict[PoolKey, tuple[PoolSpec, Target]] = field(factory=dict, eq=False)
+    warm: list[PoolKey] = field(factory=list, eq=False)  # the warm pools, in order
     by_server: dict[str, str] = field(factory=dict, eq=False)
     by_name: dict[str, str] = field(factory=dict, eq=False)  # of VMs not yet seen
     creations: set[str] = field(factory=set, eq=False)  # VM keys of creations under way
@@ -140,7 +143,12 @@ class State:
         """A server of a pool that was removed turned up late: drain the pool once more."""
         spec = self.removed.pop(key)
         self.pools[key] = Pool(key, spec, "revived for a late server", DRAINING)
+        self.note_warm()
         self.anomaly("late_server", str(key), "a server of a removed pool turned up; draining")
+
+    def note_warm(self) -> None:
+        """Pools came, went or changed."""
+        self.warm = sorted(key for key, pool in self.pools.items() if pool.spec.warm)
 
     def open_request(self, assignment: Assignment) -> None:
         """A request waits, or is being served."""
@@ -285,6 +293,7 @@ class State:
 
     def rebuild_indices(self) -> None:
         """After a snapshot was loaded."""
+        self.note_warm()
         dirty = set(self.dirty)
         for vm in self.vms.values():
             self.enlist(vm)

@@ -9,32 +9,12 @@ from attrs import frozen
 
 from poolsm.commands import UserDataRef
 from poolsm.images import NOT_FOUND, resolve_image
+from poolsm.members import Pool, Target
 from poolsm.records import FlavorRecord, NetworkRecord
 from poolsm.spec import SYSTEM_USER_ID, PoolSpec, SecretRef
 from poolsm.state import State
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-
-
-@frozen
-class Target:
-    """Everything a create call needs, in the cloud's own ids."""
-
-    image_id: str
-    flavor_id: str
-    networks: tuple[str, ...]
-    key_name: str | None
-    user_data: UserDataRef
-    steps: str = ""
-    ambiguous: str = ""
-
-    @property
-    def fingerprint(self) -> str:
-        """What a refusal that can never succeed is remembered for."""
-        data = self.user_data
-        secrets = (ref.digest if ref else "" for ref in (data.config_data, data.admin_key))
-        parts = (self.image_id, self.flavor_id, *self.networks, self.key_name or "", *secrets)
-        return "|".join(parts)
 
 
 @frozen
@@ -45,8 +25,21 @@ class Unresolved:
     message: str
 
 
-def resolve_target(spec: PoolSpec, state: State) -> Target | Unresolved:
-    """Resolve image, flavor, networks and user-data of a pool."""
+def resolve_target(pool: Pool, state: State) -> Target | Unresolved:
+    """Resolve image, flavor, networks and user-data of a pool.
+
+    What was found is kept until the pool's spec or anything that it refers to changes.
+    """
+    known = state.targets.get(pool.key)
+    if known is not None and known[0] is pool.spec:
+        return known[1]
+    target = _resolve(pool.spec, state)
+    if isinstance(target, Target):
+        state.targets[pool.key] = (pool.spec, target)
+    return target
+
+
+def _resolve(spec: PoolSpec, state: State) -> Target | Unresolved:
     image = resolve_image(spec, state)
     if image is None or not {"flavors", "networks"} <= state.catalogs_listed:
         return Unresolved("CatalogsPending", "images, flavors and networks are not listed yet")

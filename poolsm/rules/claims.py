@@ -16,11 +16,10 @@ from poolsm.commands import (
     Reason,
     RenameServer,
 )
-from poolsm.members import Assignment, Pool, Vm
+from poolsm.members import Assignment, Pool, Target, Vm
 from poolsm.requests import waiting_requests
 from poolsm.spec import WARM_MATCHES
 from poolsm.state import State
-from poolsm.target import Target
 from poolsm.vm import ACTIVE, SHUTOFF
 from poolsm.words import has_address, is_off_day, is_parked, is_ready, suspended
 
@@ -77,9 +76,8 @@ def transfer(pool: Pool, warm: Pool, vm: Vm, request: Assignment | None, text: s
 def warm_candidates(pool: Pool, target: Target, state: State) -> list[tuple[Pool, Vm]]:
     """Ready VMs of warm pools that are what the pool would build now, oldest first (R4)."""
     found: list[tuple[Pool, Vm]] = []
-    for key in sorted(state.pools):
-        warm = state.pools[key]
-        if warm.spec.warm and warm is not pool and not suspended(warm, state):
+    for warm in map(state.pools.__getitem__, state.warm):
+        if warm is not pool and not suspended(warm, state):
             found += [
                 (warm, vm)
                 for vm in state.pool_vms(warm, ACTIVE)
@@ -106,7 +104,7 @@ def _matches(vm: Vm, pool: Pool, target: Target, state: State) -> bool:
 
 def tag(pool: Pool, state: State) -> list[Command]:
     """Repeat a claim until it is observed, then give the VM its pool's name (R4)."""
-    if suspended(pool, state):
+    if not pool.tagging or suspended(pool, state):
         return []
     drafts: list[Command] = []
     for vm in state.named(pool.tagging):
@@ -136,7 +134,7 @@ def tag(pool: Pool, state: State) -> list[Command]:
 
 def reuse(pool: Pool, state: State) -> list[Command]:
     """A released VM of a pool that reuses VMs becomes free again in the cloud (R16)."""
-    if suspended(pool, state):
+    if not pool.freed or suspended(pool, state):
         return []
     drafts: list[Command] = []
     for vm in state.named(pool.freed):

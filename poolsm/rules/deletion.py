@@ -26,7 +26,7 @@ def delete_condemned(pool: Pool, state: State) -> list[Command]:
     And what is being deleted and still is shown: a deletion that the cloud accepted and
     forgot is issued again after 90 s, then ever more rarely, and reported (R8).
     """
-    if not may_destroy(pool, state):
+    if not pool.deleting_or_condemned or not may_destroy(pool, state):
         return []
     drafts: list[Command] = []
     for vm in state.named(pool.deleting_or_condemned):

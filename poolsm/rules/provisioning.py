@@ -20,23 +20,51 @@ from poolsm.commands import (
     Reason,
 )
 from poolsm.failure import breaker_allows
-from poolsm.members import Pool
+from poolsm.members import Pool, Target
 from poolsm.pool import DRAINING
 from poolsm.requests import waiting_requests
 from poolsm.rules.claims import transfer, warm_candidates
 from poolsm.state import State
-from poolsm.target import Target, Unresolved, resolve_target
+from poolsm.target import Unresolved, resolve_target
 from poolsm.vm import BUILD, PENDING
 from poolsm.words import suspended
 
 
 @frozen
 class Need:
-    """What a pool lacks: ``count`` servers, of which ``room`` fit under its ceiling."""
+    """What a pool lacks.
 
-    count: int
-    room: int
-    text: str
+    ``missing = MinVM - capacity``, and one VM for each request that none is coming for. With a
+    ceiling, what is owned (ERROR, missing and deleting ones too) leaves the room (R3).
+    """
+
+    min_vm: int
+    max_vm: int
+    capacity: int
+    owned: int
+    waiting: int
+    coming: int
+
+    @property
+    def count(self) -> int:
+        """How many servers."""
+        return max(self.min_vm - self.capacity, self.waiting - self.coming, 0)
+
+    @property
+    def room(self) -> int:
+        """How many fit under the ceiling."""
+        return max(self.max_vm - self.owned, 0) if self.max_vm else self.count
+
+    @property
+    def text(self) -> str:
+        """The arithmetic."""
+        text = f"missing = {self.min_vm} - {self.capacity} = {self.min_vm - self.capacity}"
+        if self.waiting:
+            asked = self.waiting - self.coming
+            text += f", asked for = {self.waiting} - {self.coming} coming = {asked}"
+        if self.max_vm:
+            text += f", room = {self.max_vm} - {self.owned} = {self.max_vm - self.owned}"
+        return text
 
 
 @frozen
@@ -61,54 +89,45 @@ class Want:
 
 
 def need_of(pool: Pool, state: State) -> Need:
-    """``missing = MinVM - capacity``, and one VM for each request that none is coming for.
-
-    A booting VM is in capacity: as pending until it is seen, as BUILD afterwards (R2). With a
-    ceiling, what is owned (ERROR, missing and deleting ones too) leaves the room (R3).
-    """
-    spec = pool.spec
-    missing = spec.min_vm - pool.capacity
-    text = f"missing = {spec.min_vm} - {pool.capacity} = {missing}"
+    """What a pool lacks now: a booting VM is in capacity, as pending, then as BUILD (R2)."""
     waiting = len(waiting_requests(state, pool.key))
+    coming = 0
     if waiting:
         coming = sum(
             1
             for vm in state.pool_vms(pool, PENDING, BUILD)
             if vm.attribution is None and not vm.condemned and not vm.leaving
         )
-        text += f", asked for = {waiting} - {coming} coming = {waiting - coming}"
-        missing = max(missing, waiting - coming)
-    if spec.max_vm == 0:
-        return Need(max(missing, 0), max(missing, 0), text)
-    text += f", room = {spec.max_vm} - {pool.owned} = {spec.max_vm - pool.owned}"
-    return Need(max(missing, 0), max(spec.max_vm - pool.owned, 0), text)
+    spec = pool.spec
+    return Need(spec.min_vm, spec.max_vm, pool.capacity, pool.owned, waiting, coming)
 
 
 def provision(pool: Pool, state: State) -> Want:
     """What to transfer and create for a pool now, and the reason it is at n of m (R2 to R6)."""
     need = need_of(pool, state)
     if pool.state == DRAINING:
-        return _idle(need, "Draining", f"being removed; {pool.owned} servers left")
+        return _idle("Draining", f"being removed; {need.owned} servers left")
     if need.count == 0:
-        return _idle(need, "Satisfied", f"{pool.capacity} of {pool.spec.min_vm}")
+        return _idle("Satisfied", f"{need.capacity} of {need.min_vm}")
     held = suspended(pool, state)
     if held:
-        return _idle(need, *held)
+        return _idle(*held)
     count = min(need.count, need.room)
     if count == 0:
-        return _idle(need, "AtCeiling", f"owned {pool.owned} of max_vm {pool.spec.max_vm}")
-    target = resolve_target(pool.spec, state)
+        return _idle("AtCeiling", f"owned {need.owned} of max_vm {need.max_vm}")
+    target = resolve_target(pool, state)
     if isinstance(target, Unresolved):
-        return _idle(need, target.reason, target.message)
-    transfers = _transfers(pool, target, count, need.text, state)
+        return _idle(target.reason, target.message)
+    text = need.text
+    transfers = _transfers(pool, target, count, text, state)
     count -= len(transfers)
     if count == 0:
-        return Want(transfers, 0, target, need.text, "Transferring", need.text)
-    return _creations(pool, target, count, state, transfers=transfers, need=need)
+        return Want(transfers, 0, target, text, "Transferring", text)
+    return _creations(pool, target, count, state, transfers=transfers, text=text)
 
 
-def _idle(need: Need, reason: str, message: str) -> Want:
-    return Want((), 0, None, need.text, reason, message)
+def _idle(reason: str, message: str) -> Want:
+    return Want((), 0, None, "", reason, message)
 
 
 def _transfers(
@@ -132,21 +151,21 @@ def _creations(
     state: State,
     *,
     transfers: tuple[Command, ...],
-    need: Need,
+    text: str,
 ) -> Want:
     """Creation with everything that may hold it back, the longest-lasting first (R6, R13)."""
     now_ms = state.now_ms
 
     def held(reason: str, message: str, *commands: Command) -> Want:
-        return Want((*transfers, *commands), 0, target, need.text, reason, message)
+        return Want((*transfers, *commands), 0, target, text, reason, message)
 
     if pool.invalid and pool.invalid_target in ("", target.fingerprint):
         return held("SpecInvalid", pool.invalid)
     if pool.image_retry == "wanted" and now_ms >= pool.backoff_until_ms:
-        text = f"a create was refused for image {target.image_id}"
-        reason = Reason("R13 image", text)
+        refused = f"a create was refused for image {target.image_id}"
+        reason = Reason("R13 image", refused)
         fetch = FetchImage(pool=pool.key, image_ref=pool.spec.image_ref, reason=reason)
-        return held("ImageRefused", f"{text}; listing the images again", fetch)
+        return held("ImageRefused", f"{refused}; listing the images again", fetch)
     if pool.image_retry == "asked":
         return held("ImageRefused", "listing the images again")
     allowed = breaker_allows(pool, now_ms)
@@ -166,7 +185,7 @@ def _creations(
             return held("QuotaExceeded", quota.message)
         allowed = 1
     creates = count if allowed is None else min(count, allowed)
-    return Want(transfers, creates, target, need.text, "Provisioning", need.text)
+    return Want(transfers, creates, target, text, "Provisioning", text)
 
 
 def create_draft(pool: Pool, target: Target, text: str, state: State) -> CreateServer:

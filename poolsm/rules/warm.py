@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from poolsm.commands import Command
-from poolsm.members import Pool
+from poolsm.members import Pool, Target
 from poolsm.pool import POOL_ACTIVE
 from poolsm.rules.deletion import delete_draft
 from poolsm.state import State
-from poolsm.target import Target, resolve_target
+from poolsm.target import resolve_target
 from poolsm.vm import ACTIVE, DELETING
 from poolsm.words import is_ready, may_destroy
 
@@ -23,7 +23,7 @@ def refresh_warm(pool: Pool, state: State) -> list[Command]:
     whole = pool.capacity >= pool.spec.min_vm and not pool.booting and not pool.leaving
     if not whole or pool.count(DELETING) or pool.failures:
         return []
-    target = resolve_target(pool.spec, state)
+    target = resolve_target(pool, state)
     if not isinstance(target, Target) or state.quotas.get(target.flavor_id):
         return []
     for vm in state.pool_vms(pool, ACTIVE):
