@@ -59,7 +59,8 @@ def _fly(state: State, command: Command, pool: PoolKey, vm: Vm | None) -> None:
     )
     if vm is not None:
         vm.op = command.command_id
-        state.index(vm)
+        state.pools[pool].flying.add(vm.key)
+        state.wake(pool)
 
 
 def _begin_creation(state: State, command: CreateServer) -> None:
@@ -91,6 +92,7 @@ def _begin_action(state: State, command: OnServer, vm: Vm) -> None:
         vm.leaving = True
         vm.delete_attempts += 1
         vm.delete_after_ms = state.now_ms + settings.delete_repeat_s * 1000
+        state.index(vm)
     elif isinstance(command, StopServer | StartServer):
         vm.power_attempts += 1
         vm.power_cause = BY_SCHEDULE
@@ -124,7 +126,7 @@ def _begin_claim(state: State, command: ClaimServer, vm: Vm) -> None:
         state.give_to(vm, target)
         vm.booting = True
         vm.wanted_name = f"{target.serverpool_id}-{command.command_id}"
-        state.index(vm)
+    state.index(vm)
     if request_id:
         assignment = state.assignments[request_id]
         assignment.move("claim", "being claimed", state.now_ms)

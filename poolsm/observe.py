@@ -79,6 +79,8 @@ def fold_listing(state: State, event: ListingCompleted, started_ms: int) -> None
 
 def suspect_loss(state: State, absent: tuple[str, ...]) -> None:
     """At least 5 and more than half of the fleet gone at once, not by us: stop and say so."""
+    if len(absent) < LOSS_LEAST:
+        return
     live = [v for v in state.vms.values() if v.record is not None and _stands(v)]
     keys = {state.by_server.get(server_id, "") for server_id in absent}
     lost = [vm for vm in live if vm.key in keys and vm.absences == 0]
@@ -280,7 +282,7 @@ def _fold_known(state: State, vm: Vm, record: ServerRecord, started_ms: int) -> 
     if vm.state in (ACTIVE, SHUTOFF) and vm.booting and vm.drawn_from is None:
         creation_succeeded(state, vm)
     if previous != record:
-        state.index(vm)
+        state.wake(vm.pool)
         if state.pools[vm.pool].spec.warm:
             state.wake_short()  # it may be what other pools wait for
 

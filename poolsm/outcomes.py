@@ -73,7 +73,8 @@ def _land(state: State, op: Op) -> Vm | None:
     vm = state.vms.get(op.vm)
     if vm is not None and vm.op == op.command_id:
         vm.op = ""
-        state.index(vm)
+        state.pools[vm.pool].flying.discard(vm.key)
+        state.wake(vm.pool)
     state.wake(op.pool)
     return vm
 

@@ -9,7 +9,7 @@ from poolsm.members import Pool
 from poolsm.outcomes import settle
 from poolsm.pool import BREAKER_TABLE, DRAINING, OPEN
 from poolsm.requests import BEING_REMOVED, forget_drained
-from poolsm.rules import AFTER_PROVISIONING, BEFORE_PROVISIONING
+from poolsm.rules import AFTER_PROVISIONING, BEFORE_PROVISIONING, Rule
 from poolsm.rules.deletion import note_stuck
 from poolsm.rules.provisioning import Want, create_draft, provision
 from poolsm.spec import PoolKey
@@ -35,13 +35,16 @@ def plan(state: State, position: int) -> list[Command]:
     pools = [pool for pool in due_pools if not is_at_rest(pool, state)]
     for pool in pools:
         keep_books(pool, state)
-    for pool in pools:
-        for rule in BEFORE_PROVISIONING:
-            commands += [issue(state, draft, position) for draft in rule(pool, state)]
+
+    def follow(rules: tuple[Rule, ...]) -> None:
+        for pool in pools:
+            for rule in rules:
+                for draft in rule(pool, state):
+                    commands.append(issue(state, draft, position))
+
+    follow(BEFORE_PROVISIONING)
     commands += provision_fairly(pools, state, position)
-    for pool in pools:
-        for rule in AFTER_PROVISIONING:
-            commands += [issue(state, draft, position) for draft in rule(pool, state)]
+    follow(AFTER_PROVISIONING)
     for pool in pools:
         note_stuck(pool, state)
         watch_the_day(pool, state)
@@ -72,7 +75,7 @@ def keep_books(pool: Pool, state: State) -> None:
 
 def condemn(pool: Pool, state: State) -> None:
     """What is to go whatever the pool's size, however it came to be so (R6, R12)."""
-    for vm in state.pool_vms(pool, ERROR):
+    for vm in state.pool_vms(pool, ERROR) if ERROR in pool.members else ():
         if vm.attribution is None and not vm.condemned:
             fault = vm.record.fault if vm.record else None
             vm.condemned = f"ERROR: {fault or 'no fault text'}"

@@ -10,7 +10,7 @@ moves every deadline along (C12). :attr:`State.skew_ms` leads back to the wall c
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 from operator import attrgetter
 
@@ -100,10 +100,16 @@ class State:
         """Fleet time of the event being handled."""
         return self.watch.now_ms
 
-    def pool_vms(self, pool: Pool, *states: str) -> list[Vm]:
-        """A pool's VMs in the given states, oldest first."""
-        members = pool.members
-        return self.named([key for state in states for key in members.get(state, ())])
+    def pool_vms(
+        self, pool: Pool, *states: str, only: Callable[[Vm], bool] | None = None
+    ) -> list[Vm]:
+        """A pool's VMs in the given states, oldest first; of these ``only`` some."""
+        vms, members = self.vms, pool.members
+        found = [vms[key] for state in states for key in members.get(state, ())]
+        if only is not None:
+            found = [vm for vm in found if only(vm)]
+        found.sort(key=_age)
+        return found
 
     def all_vms(self, pool: Pool) -> list[Vm]:
         """All of a pool's VMs, oldest first."""

@@ -21,8 +21,9 @@ def is_parked(vm: Vm) -> bool:
 
 def is_free(vm: Vm) -> bool:
     """Nothing in flight or decided about it, and nobody's."""
-    settled = vm.record is not None and vm.record.task_state is None and vm.absences == 0
-    return settled and is_untouched(vm) and vm.attribution is None
+    if vm.attribution is not None or vm.record is None:
+        return False
+    return vm.record.task_state is None and vm.absences == 0 and is_untouched(vm)
 
 
 def is_untouched(vm: Vm) -> bool:
@@ -39,20 +40,19 @@ def is_at_rest(pool: Pool, state: State) -> bool:
     """Whether no rule has anything to decide about a pool, or to note.
 
     An ordinary pool without off-days, all of whose VMs are ACTIVE, between its limits, with
-    nothing under way and nobody waiting; and the last planning said so.
+    nothing to be seen to and nobody waiting; and the last planning said so.
     """
     spec, active = pool.spec, pool.count(ACTIVE)
     if len(pool.members) > 1 or not spec.min_vm <= active <= (spec.max_vm or active):
         return False
-    under_way = (
-        pool.flying
-        or pool.booting
+    to_see_to = (
+        pool.booting
         or pool.deleting_or_condemned
         or pool.tagging
         or pool.freed
         or pool.leaving
     )
-    if under_way or spec.warm or spec.off_days or pool.key in state.waiting:
+    if to_see_to or spec.warm or spec.off_days or pool.key in state.waiting:
         return False
     if pool.state != POOL_ACTIVE or pool.breaker != CLOSED or "DeleteStuck" in pool.conditions:
         return False

@@ -21,7 +21,7 @@ from poolsm.requests import waiting_requests
 from poolsm.spec import WARM_MATCHES
 from poolsm.state import State
 from poolsm.vm import ACTIVE, SHUTOFF
-from poolsm.words import has_address, is_off_day, is_parked, is_ready, suspended
+from poolsm.words import has_address, is_free, is_off_day, is_parked, is_ready, suspended
 
 EXACT = WARM_MATCHES[0]
 
@@ -34,9 +34,9 @@ def grant(pool: Pool, state: State) -> list[Command]:
     waiting = waiting_requests(state, pool.key)
     if not waiting or suspended(pool, state):
         return []
-    ready = [vm for vm in state.pool_vms(pool, ACTIVE) if is_ready(vm, pool)]
+    ready = state.pool_vms(pool, ACTIVE, only=lambda vm: is_ready(vm, pool))
     if is_off_day(pool, state):
-        ready += [vm for vm in state.pool_vms(pool, SHUTOFF) if is_parked(vm)]
+        ready += state.pool_vms(pool, SHUTOFF, only=is_parked)
     return [
         ClaimServer(
             server_id=vm.server_id,
@@ -80,8 +80,8 @@ def warm_candidates(pool: Pool, target: Target, state: State) -> list[tuple[Pool
         if warm is not pool and not suspended(warm, state):
             found += [
                 (warm, vm)
-                for vm in state.pool_vms(warm, ACTIVE)
-                if is_ready(vm, warm)
+                for vm in state.pool_vms(warm, ACTIVE, only=is_free)
+                if has_address(vm, warm)
                 and has_address(vm, pool)
                 and _matches(vm, pool, target, state)
             ]

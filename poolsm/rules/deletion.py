@@ -52,6 +52,9 @@ def _rule_of(vm: Vm, pool: Pool) -> str:
 
 def note_stuck(pool: Pool, state: State) -> None:
     """Say which deletions have no effect, for an operator to see to (R8)."""
+    if not pool.deleting_or_condemned:
+        pool.conditions.pop("DeleteStuck", None)
+        return
     stuck = [
         vm.server_id
         for vm in state.named(pool.deleting_or_condemned)
@@ -70,6 +73,8 @@ def prove(pool: Pool, state: State) -> list[Command]:
     While a whole fleet seems lost, one server that is still listed is looked up as well: if
     everything answers 404, it is the cloud that is broken.
     """
+    if MISSING not in pool.members:
+        return []
     drafts: list[Command] = []
     for vm in state.pool_vms(pool, MISSING):
         if not vm.op and state.now_ms >= vm.proof_after_ms:

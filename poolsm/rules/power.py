@@ -15,6 +15,8 @@ def power(pool: Pool, state: State) -> list[Command]:
     A level, not an edge: a midnight that nobody saw is caught up. Attributed VMs sleep, too;
     they are kept, not deleted. A VM that its user stopped stays so if the pool respects that.
     """
+    if SHUTOFF not in pool.members and not pool.spec.off_days:
+        return []
     off = is_off_day(pool, state)
     if off is None or state.loss is not None or state.guard_listings:
         return []

@@ -23,7 +23,7 @@ def scale_down(pool: Pool, state: State) -> list[Command]:
         return []
     if not may_destroy(pool, state):
         return []
-    idle = [vm for vm in state.pool_vms(pool, ACTIVE) if is_free(vm)]
+    idle = state.pool_vms(pool, ACTIVE, only=is_free)
     text = f"surplus = {pool.capacity} - {ceiling} = {surplus}; newest of {len(idle)} idle"
     # one that could not be deleted is tried again, before an older one goes for it
     due = [vm for vm in reversed(idle[-surplus:]) if state.now_ms >= vm.delete_after_ms]
