@@ -29,6 +29,7 @@ def fold_tags(state: State, vm: Vm, record: ServerRecord) -> None:
         vm.name = record.name
         if record.name == vm.wanted_name:
             vm.wanted_name = ""
+            state.index(vm)
     key = PoolKey(record.metadata.get(SERVERPOOL_ID, ""), record.metadata.get(USER_ID, ""))
     if key not in (vm.pool, vm.drawn_from):
         _fold_other_pool(state, vm, key)
