@@ -149,6 +149,8 @@ class Pool:
     day_wake_ms: int = 0  # when its change of day is next looked at
     # rebuilt from the VMs
     members: dict[str, set[str]] = field(factory=dict, eq=False)  # state -> VM keys, if any
+    owned: int = field(default=0, eq=False)  # every server not proven gone, every one decided
+    unfit: int = field(default=0, eq=False)  # of these ERROR, missing and deleting
     leaving: set[str] = field(factory=set, eq=False)
     flying: set[str] = field(factory=set, eq=False)  # VMs with a command in flight
     booting: set[str] = field(factory=set, eq=False)
@@ -159,18 +161,9 @@ class Pool:
     freed: set[str] = field(factory=set)  # released VMs to be made free again
 
     @property
-    def owned(self) -> int:
-        """Every server of the pool not proven gone, and every one decided."""
-        return sum(map(len, self.members.values()))
-
-    @property
     def capacity(self) -> int:
         """Owned without ERROR, missing, deleting, and those whose deletion is decided."""
-        members, lost = self.members, len(self.leaving)
-        for state in NOT_CAPACITY:
-            if state in members:
-                lost += len(members[state])
-        return self.owned - lost
+        return self.owned - self.unfit - len(self.leaving)
 
     @property
     def pending_jobs(self) -> int:
@@ -178,19 +171,23 @@ class Pool:
         return len(self.booting)
 
     def join(self, state: str, key: str) -> None:
-        """A VM is in this state."""
+        """A VM is in this state; it may be known already."""
         keys = self.members.get(state)
         if keys is None:
-            self.members[state] = {key}
-        else:
+            keys = self.members[state] = set()
+        if key not in keys:
             keys.add(key)
+            self.owned += 1
+            self.unfit += state in NOT_CAPACITY
 
     def part(self, state: str, key: str) -> None:
         """A VM is in this state no longer."""
         keys = self.members[state]
-        keys.discard(key)
+        keys.remove(key)
         if not keys:
             del self.members[state]
+        self.owned -= 1
+        self.unfit -= state in NOT_CAPACITY
 
     def condemns(self, vm: Vm) -> bool:
         """Whether the pool is draining and the VM goes with it (R12)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from poolsm.commands import Command
 from poolsm.failure import breaker_allows, creation_failed, end_booting
 from poolsm.issue import issue
@@ -16,6 +18,9 @@ from poolsm.spec import PoolKey
 from poolsm.state import State
 from poolsm.vm import BUILD, DELETING, ERROR, PENDING
 from poolsm.words import is_at_rest, listing_is_fresh, watch_the_day
+
+
+_CONTENT = ("Satisfied", "Draining")  # reasons of pools that wait for nothing
 
 
 def may_plan(state: State) -> bool:
@@ -95,41 +100,54 @@ def provision_fairly(pools: list[Pool], state: State, position: int) -> list[Com
     whose calls hang for minutes takes nothing from the others.
     """
     commands: list[Command] = []
-    wants: dict[PoolKey, Want] = {}
+    wants: list[tuple[Pool, Want]] = []
+    left: dict[PoolKey, int] = {}
     for pool in _rotated(pools, state):
         want = provision(pool, state)
-        commands += [issue(state, draft, position) for draft in want.commands]
-        wants[pool.key] = want
-        satisfied = want.reason in ("Satisfied", "Draining")
-        (state.short.discard if satisfied else state.short.add)(pool.key)
+        for draft in want.commands:
+            commands.append(issue(state, draft, position))
+        wants.append((pool, want))
+        if want.reason in _CONTENT:
+            state.short.discard(pool.key)
+        else:
+            state.short.add(pool.key)
+        if want.creates:
+            left[pool.key] = want.creates
+    if left:
+        commands += _create_in_turn({pool.key: want for pool, want in wants}, left, state, position)
+    for pool, want in wants:
+        waiting = left.get(pool.key) and not pool.booting
+        reason = "WaitingForSlot" if waiting else want.reason
+        state.note(pool, "Provisioned", reason, want.message)
+        if want.target is not None and want.target.ambiguous:
+            state.note(pool, "ImageAmbiguous", "NewestTaken", want.target.ambiguous)
+        elif want.target is not None:
+            pool.conditions.pop("ImageAmbiguous", None)
+    return commands
+
+
+def _create_in_turn(
+    wants: dict[PoolKey, Want], left: dict[PoolKey, int], state: State, position: int
+) -> Iterator[Command]:
+    """One creation for each pool in turn; takes what it issues from ``left``."""
     limit = state.settings.creations_limit
     share = max(1, limit // (len(state.short) + 1))
-    left = {key: want.creates for key, want in wants.items()}
-    while any(left.values()) and len(state.creations) < limit:
-        served = False
-        for key in [key for key, count in left.items() if count]:
+    waiting = list(left)
+    while waiting:
+        served: list[PoolKey] = []
+        for key in waiting:
             if len(state.creations) >= limit:
-                break
+                return
             pool, want = state.pools[key], wants[key]
             if len(pool.booting) >= share or not _may_create_one(pool, want, state):
                 continue
             assert want.target is not None
             draft = create_draft(pool, want.target, want.text, state)
-            commands.append(issue(state, draft, position))
+            yield issue(state, draft, position)
             state.rotation = key
             left[key] -= 1
-            served = True
-        if not served:
-            break
-    for key, want in wants.items():
-        waiting = left[key] and not len(state.pools[key].booting)
-        reason = "WaitingForSlot" if waiting else want.reason
-        state.note(state.pools[key], "Provisioned", reason, want.message)
-        if want.target is not None and want.target.ambiguous:
-            state.note(state.pools[key], "ImageAmbiguous", "NewestTaken", want.target.ambiguous)
-        elif want.target is not None:
-            state.pools[key].conditions.pop("ImageAmbiguous", None)
-    return commands
+            served.append(key)
+        waiting = [key for key in served if left[key]]
 
 
 def _may_create_one(pool: Pool, want: Want, state: State) -> bool:

@@ -39,6 +39,8 @@ def encode_state(state: State) -> bytes:
         evolve(
             pool,
             members={},
+            owned=0,
+            unfit=0,
             leaving=set(),
             flying=set(),
             booting=set(),

@@ -123,7 +123,9 @@ TRANSITIONS: Final = (
 TABLE: Final[Table] = compile_table("vm", STATES, TRANSITIONS, initial=(PENDING, *OBSERVED))
 
 
+_INPUTS: Final = {status: f"see_{status}" for status in (*OBSERVED, *GONE_STATUSES)}
+
+
 def input_for(status: str) -> str:
     """The input that an observed Nova status is; what Nova may invent later is UNKNOWN."""
-    name = f"see_{status.upper()}"
-    return name if (PENDING, name) in TABLE else "see_UNKNOWN"
+    return _INPUTS.get(status) or _INPUTS.get(status.upper(), "see_UNKNOWN")

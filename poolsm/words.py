@@ -46,11 +46,7 @@ def is_at_rest(pool: Pool, state: State) -> bool:
     if len(pool.members) > 1 or not spec.min_vm <= active <= (spec.max_vm or active):
         return False
     to_see_to = (
-        pool.booting
-        or pool.deleting_or_condemned
-        or pool.tagging
-        or pool.freed
-        or pool.leaving
+        pool.booting or pool.deleting_or_condemned or pool.tagging or pool.freed or pool.leaving
     )
     if to_see_to or spec.warm or spec.off_days or pool.key in state.waiting:
         return False

@@ -34,6 +34,7 @@ def check_counters(state: State) -> None:
         assert pool.owned == len(mine)
         lost = [vm for vm in mine if vm.state in NOT_CAPACITY or vm.leaving]
         assert pool.capacity == len(mine) - len(lost)
+        assert pool.unfit == sum(vm.state in NOT_CAPACITY for vm in mine)
         assert pool.pending_jobs == sum(vm.booting for vm in mine)
         assert set(pool.members) == {vm.state for vm in mine}
         for state_name, keys in pool.members.items():
