@@ -79,12 +79,13 @@ def fold_listing(state: State, event: ListingCompleted, started_ms: int) -> None
 
 def suspect_loss(state: State, absent: tuple[str, ...]) -> None:
     """At least 5 and more than half of the fleet gone at once, not by us: stop and say so."""
-    if len(absent) < LOSS_LEAST:
+    keys = (state.by_server.get(server_id, "") for server_id in absent)
+    lost = [state.vms[key] for key in keys if key]
+    lost = [vm for vm in lost if _stands(vm) and vm.absences == 0]
+    if len(lost) < LOSS_LEAST:
         return
-    live = [v for v in state.vms.values() if v.record is not None and _stands(v)]
-    keys = {state.by_server.get(server_id, "") for server_id in absent}
-    lost = [vm for vm in live if vm.key in keys and vm.absences == 0]
-    if len(lost) >= LOSS_LEAST and 2 * len(lost) > len(live):
+    live = [vm for vm in state.vms.values() if _stands(vm)]
+    if 2 * len(lost) > len(live):
         if state.loss is None:
             state.loss = Loss(state.now_ms, {})
         for vm in lost:
@@ -95,7 +96,8 @@ def suspect_loss(state: State, absent: tuple[str, ...]) -> None:
 
 
 def _stands(vm: Vm) -> bool:
-    return vm.state not in (PENDING, MISSING, DELETING) and not vm.leaving
+    live = vm.record is not None and vm.state not in (PENDING, MISSING, DELETING)
+    return live and not vm.leaving
 
 
 def _fold_absence(state: State, server_id: str, started_ms: int) -> None:
