@@ -284,8 +284,9 @@ def _fold_known(state: State, vm: Vm, record: ServerRecord, started_ms: int) -> 
     if vm.state in (ACTIVE, SHUTOFF) and vm.booting and vm.drawn_from is None:
         creation_succeeded(state, vm)
     if previous != record:
-        state.wake(vm.pool)
-        if state.pools[vm.pool].spec.warm:
+        pool = state.pools[vm.pool]
+        state.touch(pool)
+        if pool.spec.warm:
             state.wake_short()  # it may be what other pools wait for
 
 

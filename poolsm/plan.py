@@ -17,7 +17,7 @@ from poolsm.rules.provisioning import Want, create_draft, provision
 from poolsm.spec import PoolKey
 from poolsm.state import State
 from poolsm.vm import BUILD, DELETING, ERROR, PENDING
-from poolsm.words import is_at_rest, listing_is_fresh, watch_the_day
+from poolsm.words import listing_is_fresh, watch_the_day
 
 
 _CONTENT = ("Satisfied", "Draining")  # reasons of pools that wait for nothing
@@ -34,10 +34,10 @@ def plan(state: State, position: int) -> list[Command]:
     Of most pools that changed the counters alone say that no rule has anything to do.
     """
     commands: list[Command] = []
-    due, state.dirty = state.dirty, set()
+    due, state.dirty, state.touched = state.dirty, set(), False
     settle(state)
     due_pools = map(state.pools.__getitem__, sorted(due | state.dirty))
-    pools = [pool for pool in due_pools if not is_at_rest(pool, state)]
+    pools = [pool for pool in due_pools if not state.at_rest(pool)]
     for pool in pools:
         keep_books(pool, state)
 

@@ -33,10 +33,10 @@ from poolsm.members import (
     Vm,
     Watch,
 )
-from poolsm.pool import DRAINING
+from poolsm.pool import CLOSED, DRAINING, POOL_ACTIVE
 from poolsm.records import FlavorRecord, ImageRecord, NetworkRecord, ServerRecord
 from poolsm.spec import PoolKey, PoolSpec, RunnerSettings
-from poolsm.vm import BUILD, DELETING, NOT_CAPACITY, PENDING, TABLE
+from poolsm.vm import ACTIVE, BUILD, DELETING, NOT_CAPACITY, PENDING, TABLE
 
 STATE_VERSION = 2  # of log snapshots; one of another version is not used
 
@@ -81,7 +81,8 @@ class State:
     creation_pause_text: str = ""
     rotation: PoolKey | None = None  # the pool served last (fairness)
     loss: Loss | None = None
-    dirty: set[PoolKey] = Factory(set)
+    dirty: set[PoolKey] = Factory(set)  # pools that the rules are to look at
+    touched: bool = False  # a record changed, of a pool at rest
     short: set[PoolKey] = Factory(set)  # pools below what they want
     heap: list[tuple[int, PoolKey]] = Factory(list)  # when to look at which pool again
     # rebuilt
@@ -188,6 +189,33 @@ class State:
         """Have the rules look at a pool at the next tick."""
         if key in self.pools:
             self.dirty.add(key)
+
+    def touch(self, pool: Pool) -> None:
+        """A record changed in a way that only a pool that is not at rest can be after."""
+        if pool.key in self.dirty:
+            return
+        if self.at_rest(pool):
+            self.touched = True
+        else:
+            self.dirty.add(pool.key)
+
+    def at_rest(self, pool: Pool) -> bool:
+        """Whether no rule has anything to decide about a pool, or to note.
+
+        An ordinary pool without off-days, all of whose VMs are ACTIVE, between its limits, with
+        nothing to be seen to and nobody waiting; and the last planning said so.
+        """
+        spec, owned = pool.spec, pool.owned
+        if not spec.min_vm <= owned <= (spec.max_vm or owned) or pool.key in self.waiting:
+            return False
+        if len(pool.members.get(ACTIVE, ())) != owned or spec.warm or spec.off_days:
+            return False
+        if pool.deleting_or_condemned or pool.leaving or pool.booting or pool.tagging or pool.freed:
+            return False
+        if pool.state != POOL_ACTIVE or pool.breaker != CLOSED or "DeleteStuck" in pool.conditions:
+            return False
+        planned = pool.conditions.get("Provisioned")
+        return planned is not None and planned.message == f"{owned} of {spec.min_vm}"
 
     def wake_short(self) -> None:
         """Something that pools may be waiting for has changed for all of them."""

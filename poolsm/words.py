@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from poolsm.calendar import next_change_ms, weekday
 from poolsm.members import Pool, Vm
-from poolsm.pool import CLOSED, POOL_ACTIVE
 from poolsm.state import State
 from poolsm.vm import ACTIVE, SHUTOFF
 
@@ -34,26 +33,6 @@ def is_untouched(vm: Vm) -> bool:
 def has_address(vm: Vm, pool: Pool) -> bool:
     """A pool with networks has no use for a VM without an address."""
     return not pool.spec.networks or bool(vm.record and vm.record.addresses)
-
-
-def is_at_rest(pool: Pool, state: State) -> bool:
-    """Whether no rule has anything to decide about a pool, or to note.
-
-    An ordinary pool without off-days, all of whose VMs are ACTIVE, between its limits, with
-    nothing to be seen to and nobody waiting; and the last planning said so.
-    """
-    spec, active = pool.spec, pool.count(ACTIVE)
-    if len(pool.members) > 1 or not spec.min_vm <= active <= (spec.max_vm or active):
-        return False
-    to_see_to = (
-        pool.booting or pool.deleting_or_condemned or pool.tagging or pool.freed or pool.leaving
-    )
-    if to_see_to or spec.warm or spec.off_days or pool.key in state.waiting:
-        return False
-    if pool.state != POOL_ACTIVE or pool.breaker != CLOSED or "DeleteStuck" in pool.conditions:
-        return False
-    planned = pool.conditions.get("Provisioned")
-    return planned is not None and planned.message == f"{active} of {spec.min_vm}"
 
 
 def listing_is_fresh(state: State) -> bool:
