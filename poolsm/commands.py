@@ -102,58 +102,55 @@ class CreateServer(Command):
 
 
 @frozen(kw_only=True)
-class DeleteServer(Command):
-    """Delete one server by id, if it still is what ``expect`` says (R8)."""
+class ServerCommand(Command):
+    """What all commands about one known server have."""
 
     server_id: str
+
+
+@frozen(kw_only=True)
+class DeleteServer(ServerCommand):
+    """Delete one server by id, if it still is what ``expect`` says (R8)."""
+
     expect: Expectation
 
 
 @frozen(kw_only=True)
-class StopServer(Command):
+class StopServer(ServerCommand):
     """Shut one server down; kept, not deleted (R9)."""
 
-    server_id: str
-
 
 @frozen(kw_only=True)
-class StartServer(Command):
+class StartServer(ServerCommand):
     """Start one server (R9)."""
 
-    server_id: str
-
 
 @frozen(kw_only=True)
-class ClaimServer(Command):
+class ClaimServer(ServerCommand):
     """Write membership and attribution in one metadata call, if ``expect`` holds (R4, R16)."""
 
-    server_id: str
     expect: Expectation
     metadata: dict[str, str]
 
 
 @frozen(kw_only=True)
-class RenameServer(Command):
+class RenameServer(ServerCommand):
     """Give a claimed server its pool's name (R4)."""
 
-    server_id: str
     name: str
 
 
 @frozen(kw_only=True)
-class RebuildServer(Command):
+class RebuildServer(ServerCommand):
     """Rebuild one server in place from another image, when an operator asks."""
 
-    server_id: str
     image_id: str
     name: str
 
 
 @frozen(kw_only=True)
-class FindServer(Command):
+class FindServer(ServerCommand):
     """Read one server by id: the proof that a missing one is gone (R7, R10)."""
-
-    server_id: str
 
 
 @frozen(kw_only=True)

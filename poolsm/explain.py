@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from poolsm.commands import Command, CreateServer
+from poolsm.commands import Command, CreateServer, ServerCommand
 from poolsm.entries import Entry
 from poolsm.events import Ticked
 from poolsm.fleet import Fleet, MisuseError, Step
@@ -19,7 +19,7 @@ from poolsm.replay import FOLD_ERRORS
 from poolsm.spec import PoolKey
 from poolsm.state import State
 from poolsm.story import COMMAND, EVENT, Line, Story, collapse
-from poolsm.subjects import OnServer, Subject, find_command, find_pool, find_subject
+from poolsm.subjects import Subject, find_command, find_pool, find_subject
 from poolsm.views import pools_of
 from poolsm.wording import decision_text, event_text, noun
 
@@ -146,7 +146,7 @@ class _CommandFollower(Follower):
         command = self._command
         if isinstance(command, CreateServer):
             self.subject.keys.add(command.command_id)
-        elif isinstance(command, OnServer):
+        elif isinstance(command, ServerCommand):
             self.subject.servers.add(command.server_id)
             vm = state.vms.get(state.by_server.get(command.server_id, ""))
             if vm is not None:

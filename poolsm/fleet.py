@@ -156,7 +156,9 @@ class Fleet:
         match event:
             case Ticked():
                 due = bool(state.heap) and state.heap[0][0] <= state.now_ms
-                return not state.overdue() and not (may_plan(state) and (state.dirty or state.touched or due))
+                return not state.overdue() and not (
+                    may_plan(state) and (state.dirty or state.touched or due)
+                )
             case ListingCompleted():
                 waited_for = state.adopting or state.guard_listings or state.loss is not None
                 news = event.changed or event.absent or state.listing_error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from poolsm.commands import (
     ATTRIBUTED,
     CLAIMANT,
@@ -14,8 +16,7 @@ from poolsm.commands import (
     DeleteServer,
     FetchImage,
     FindServer,
-    RebuildServer,
-    RenameServer,
+    ServerCommand,
     StartServer,
     StopServer,
 )
@@ -25,45 +26,32 @@ from poolsm.spec import PoolKey
 from poolsm.state import State
 from poolsm.vm import PENDING
 
-OnServer = (
-    DeleteServer
-    | ClaimServer
-    | StopServer
-    | StartServer
-    | RenameServer
-    | RebuildServer
-    | FindServer
-)
-
 
 def issue(state: State, draft: Command, position: int) -> Command:
     """Give a draft its id and note it as in flight; the draft's marks are set here alone."""
     state.issued += 1
     command = draft.with_id(command_id(state.log_id, state.epoch, position, state.issued))
+    kind = type(command).__name__
     if isinstance(command, CreateServer):
-        _begin_creation(state, command)
+        vm = _begin_creation(state, command)
     elif isinstance(command, FetchImage):
         state.pools[command.pool].image_retry = "asked"
-        _fly(state, command, command.pool, None)
-    elif isinstance(command, OnServer):
+        state.ops[command.command_id] = Op(command.command_id, kind, command.pool, "", state.now_ms)
+        return command
+    else:
+        assert isinstance(command, ServerCommand), kind
         vm = state.vms[state.by_server[command.server_id]]
-        _begin_action(state, command, vm)
-        _fly(state, command, vm.pool, vm)
+        begin = _MARKS.get(type(command))
+        if begin is not None:
+            begin(state, command, vm)
+    vm.op = command.command_id
+    state.ops[vm.op] = Op(vm.op, kind, vm.pool, vm.key, state.now_ms)
+    state.pools[vm.pool].flying.add(vm.key)
+    state.wake(vm.pool)
     return command
 
 
-def _fly(state: State, command: Command, pool: PoolKey, vm: Vm | None) -> None:
-    kind = type(command).__name__
-    state.ops[command.command_id] = Op(
-        command.command_id, kind, pool, vm.key if vm else "", state.now_ms
-    )
-    if vm is not None:
-        vm.op = command.command_id
-        state.pools[pool].flying.add(vm.key)
-        state.wake(pool)
-
-
-def _begin_creation(state: State, command: CreateServer) -> None:
+def _begin_creation(state: State, command: CreateServer) -> Vm:
     vm = Vm(
         key=command.command_id,
         pool=command.pool,
@@ -79,32 +67,35 @@ def _begin_creation(state: State, command: CreateServer) -> None:
         booting=True,
     )
     state.enlist(vm)
-    _fly(state, command, command.pool, vm)
     quota = state.quotas.get(command.flavor_id)
     if quota is not None:
         quota.probe = vm.key
+    return vm
 
 
-def _begin_action(state: State, command: OnServer, vm: Vm) -> None:
-    """Marks of one action; repeats are timed from here until the answer says better."""
-    settings = state.settings
-    if isinstance(command, DeleteServer):
-        vm.leaving = True
-        vm.delete_attempts += 1
-        vm.delete_after_ms = state.now_ms + settings.delete_repeat_s * 1000
-        state.index(vm)
-    elif isinstance(command, StopServer | StartServer):
-        vm.power_attempts += 1
-        vm.power_cause = BY_SCHEDULE
-    elif isinstance(command, ClaimServer):
-        _begin_claim(state, command, vm)
-    elif isinstance(command, FindServer):
-        vm.proof_after_ms = state.now_ms + settings.power_repeat_s * 1000
-        state.wake_at(vm.pool, vm.proof_after_ms)
+# Marks of one action; repeats are timed from here until the answer says better.
 
 
-def _begin_claim(state: State, command: ClaimServer, vm: Vm) -> None:
+def _begin_deletion(state: State, _: Command, vm: Vm) -> None:
+    vm.leaving = True
+    vm.delete_attempts += 1
+    vm.delete_after_ms = state.now_ms + state.settings.delete_repeat_s * 1000
+    state.index(vm)
+
+
+def _begin_switch(_: State, __: Command, vm: Vm) -> None:
+    vm.power_attempts += 1
+    vm.power_cause = BY_SCHEDULE
+
+
+def _begin_lookup(state: State, _: Command, vm: Vm) -> None:
+    vm.proof_after_ms = state.now_ms + state.settings.power_repeat_s * 1000
+    state.wake_at(vm.pool, vm.proof_after_ms)
+
+
+def _begin_claim(state: State, command: Command, vm: Vm) -> None:
     """A claim holds from the moment it is decided: nobody else is given this VM (I4)."""
+    assert isinstance(command, ClaimServer)
     metadata = command.metadata
     repeat = bool(vm.wanted)
     vm.wanted = metadata
@@ -132,3 +123,12 @@ def _begin_claim(state: State, command: ClaimServer, vm: Vm) -> None:
         assignment.move("claim", "being claimed", state.now_ms)
         assignment.vm = vm.key
         assignment.server_id = vm.server_id
+
+
+_MARKS: dict[type[Command], Callable[[State, Command, Vm], None]] = {
+    DeleteServer: _begin_deletion,
+    StopServer: _begin_switch,
+    StartServer: _begin_switch,
+    ClaimServer: _begin_claim,
+    FindServer: _begin_lookup,
+}

@@ -19,7 +19,6 @@ from poolsm.state import State
 from poolsm.vm import BUILD, DELETING, ERROR, PENDING
 from poolsm.words import listing_is_fresh, watch_the_day
 
-
 _CONTENT = ("Satisfied", "Draining")  # reasons of pools that wait for nothing
 
 

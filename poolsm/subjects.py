@@ -18,12 +18,8 @@ from poolsm.commands import (
     ClaimServer,
     Command,
     CreateServer,
-    DeleteServer,
-    FindServer,
-    RebuildServer,
     RenameServer,
-    StartServer,
-    StopServer,
+    ServerCommand,
 )
 from poolsm.entries import Entry
 from poolsm.events import (
@@ -36,16 +32,6 @@ from poolsm.events import (
 )
 from poolsm.records import ServerRecord
 from poolsm.spec import PoolKey
-
-OnServer = (
-    DeleteServer
-    | ClaimServer
-    | StopServer
-    | StartServer
-    | RenameServer
-    | RebuildServer
-    | FindServer
-)
 
 _NEAR_MOST = 8
 
@@ -72,7 +58,7 @@ class Subject:
         """Whether a command is about it."""
         if isinstance(command, CreateServer):
             return command.command_id in self.keys
-        return isinstance(command, OnServer) and command.server_id in self.servers
+        return isinstance(command, ServerCommand) and command.server_id in self.servers
 
 
 @define
@@ -104,7 +90,7 @@ class _Search:
             self.words.add(command.name)
             if target in (command.command_id, command.name):
                 subject.keys.add(command.command_id)
-        elif isinstance(command, OnServer):
+        elif isinstance(command, ServerCommand):
             if command.command_id == target:
                 self._meet(command.server_id)
             if isinstance(command, RenameServer) and command.name == target:
