@@ -103,8 +103,7 @@ def provision_fairly(pools: list[Pool], state: State, position: int) -> list[Com
     left: dict[PoolKey, int] = {}
     for pool in _rotated(pools, state):
         want = provision(pool, state)
-        for draft in want.commands:
-            commands.append(issue(state, draft, position))
+        commands += [issue(state, draft, position) for draft in want.commands]
         wants.append((pool, want))
         if want.reason in _CONTENT:
             state.short.discard(pool.key)

@@ -207,12 +207,12 @@ def expire_assignments(state: State) -> bool:
 
 
 def _open(state: State, key: PoolKey) -> list[Assignment]:
-    return [state.assignments[request_id] for request_id in state.waiting.get(key, ())]
+    return [state.assignments[request_id] for request_id in state.asked_of.get(key, ())]
 
 
 def waiting_requests(state: State, key: PoolKey) -> list[Assignment]:
     """Requests of a pool that have no VM yet, in the order in which they came."""
-    if key not in state.waiting:
+    if key not in state.asked_of:
         return []
     waiting = [a for a in _open(state, key) if a.state == WAITING]
     return sorted(waiting, key=lambda a: (a.requested_ms, a.request_id))

@@ -91,7 +91,8 @@ class State:
     by_server: dict[str, str] = field(factory=dict, eq=False)
     by_name: dict[str, str] = field(factory=dict, eq=False)  # of VMs not yet seen
     creations: set[str] = field(factory=set, eq=False)  # VM keys of creations under way
-    waiting: dict[PoolKey, set[str]] = field(factory=dict, eq=False)  # open request ids
+    waiting: set[str] = field(factory=set, eq=False)  # open request ids
+    asked_of: dict[PoolKey, set[str]] = field(factory=dict, eq=False)  # the same, by pool
     deadlines: list[tuple[int, str]] = field(factory=list, eq=False)  # of these, as a heap
     anomalies: list[Anomaly] = field(factory=list, eq=False)  # of the event being handled
     moves: list[Moved] = field(factory=list, eq=False)  # of the event being handled
@@ -159,15 +160,17 @@ class State:
 
     def open_request(self, assignment: Assignment) -> None:
         """A request waits, or is being served."""
-        self.waiting.setdefault(assignment.pool, set()).add(assignment.request_id)
+        self.waiting.add(assignment.request_id)
+        self.asked_of.setdefault(assignment.pool, set()).add(assignment.request_id)
         heappush(self.deadlines, (assignment.deadline_ms, assignment.request_id))
 
     def close_request(self, assignment: Assignment) -> None:
         """A request has its answer."""
-        keys = self.waiting.get(assignment.pool, set())
+        self.waiting.discard(assignment.request_id)
+        keys = self.asked_of.get(assignment.pool, set())
         keys.discard(assignment.request_id)
         if not keys:
-            self.waiting.pop(assignment.pool, None)
+            self.asked_of.pop(assignment.pool, None)
 
     def overdue(self) -> bool:
         """Whether a request that waits has passed its deadline."""
@@ -206,7 +209,7 @@ class State:
         nothing to be seen to and nobody waiting; and the last planning said so.
         """
         spec, owned = pool.spec, pool.owned
-        if not spec.min_vm <= owned <= (spec.max_vm or owned) or pool.key in self.waiting:
+        if not spec.min_vm <= owned <= (spec.max_vm or owned) or pool.key in self.asked_of:
             return False
         if len(pool.members.get(ACTIVE, ())) != owned or spec.warm or spec.off_days:
             return False

@@ -188,7 +188,7 @@ def _pool_view(state: State, pool: Pool) -> PoolView:
     spec, numbers = pool.spec, standing_of(pool)
     vms = [state.vms[key] for keys in pool.members.values() for key in keys]
     image = resolve_image(spec, state)
-    waiting = [state.assignments[request] for request in state.waiting.get(pool.key, ())]
+    waiting = [state.assignments[request] for request in state.asked_of.get(pool.key, ())]
     reason, message = why_at(state, pool)
     return PoolView(
         key=pool.key,

@@ -105,7 +105,7 @@ def need_of(pool: Pool, state: State) -> Need:
 def provision(pool: Pool, state: State) -> Want:
     """What to transfer and create for a pool now, and the reason it is at n of m (R2 to R6)."""
     capacity, least = pool.capacity, pool.spec.min_vm
-    if capacity >= least and pool.key not in state.waiting and pool.state != DRAINING:
+    if capacity >= least and pool.key not in state.asked_of and pool.state != DRAINING:
         return _idle("Satisfied", f"{capacity} of {least}")
     need = need_of(pool, state)
     if pool.state == DRAINING:

@@ -62,7 +62,8 @@ def check_counters(state: State) -> None:
     for assignment in state.assignments.values():
         if assignment.state in OPEN_STATES:
             opened.setdefault(assignment.pool, set()).add(assignment.request_id)
-    assert state.waiting == opened
+    assert state.asked_of == opened
+    assert state.waiting == set().union(*opened.values())
     waiting = {a.request_id for a in state.assignments.values() if a.state == WAITING}
     assert waiting <= {request_id for _, request_id in state.deadlines}
     assert state.short | state.dirty <= set(state.pools)
