@@ -48,7 +48,7 @@ def split(entries: Sequence[Entry], size: int) -> list[Sequence[Entry]]:
 
 def raw_append(path: Path, entries: Sequence[Entry], size: int) -> float:
     """Seconds for sqlite3 alone; the rows are encoded beforehand."""
-    batches = [event_rows([store(entry) for entry in batch]) for batch in split(entries, size)]
+    batches = [event_rows([store(entry) for entry in batch], b"") for batch in split(entries, size)]
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         schema.build(connection, "", 0, b"")
         began = time.perf_counter()

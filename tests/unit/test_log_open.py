@@ -189,7 +189,7 @@ async def test_what_is_no_regular_file(tmp_path):
     assert {found.name for found in tmp_path.iterdir()} == {"pipe", "folder", "dangling"}
 
 
-@pytest.mark.parametrize(("version", "match"), [(2, "format 2.*newer one"), (0, "no release")])
+@pytest.mark.parametrize(("version", "match"), [(3, "format 3.*newer one"), (0, "no release")])
 @pytest.mark.parametrize("name", ["rest", "killed"])
 async def test_another_format(sound, tmp_path, version, match, name):
     path = take(sound, tmp_path, name)
@@ -421,7 +421,7 @@ def test_an_sqlite_that_is_too_old():
 
 def test_migration_is_one_transaction(sound, tmp_path):
     path = take(sound, tmp_path, "rest")
-    steps = {1: ["CREATE TABLE a (x)"], 2: ["CREATE TABLE b (x)", "INSERT INTO a VALUES (1)"]}
+    steps = {2: ["CREATE TABLE a (x)"], 3: ["CREATE TABLE b (x)", "INSERT INTO a VALUES (1)"]}
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
 
         def found():
@@ -429,10 +429,10 @@ def test_migration_is_one_transaction(sound, tmp_path):
             return connection.execute("PRAGMA user_version").fetchone()[0], tables & {"a", "b"}
 
         with pytest.raises(sqlite3.OperationalError):
-            schema.migrate(connection, 1, 3, {**steps, 2: ["CREATE TABLE b (x)", "nonsense"]})
-        assert found() == (1, set())
+            schema.migrate(connection, 2, 4, {**steps, 3: ["CREATE TABLE b (x)", "nonsense"]})
+        assert found() == (2, set())
         with pytest.raises(KeyError):
-            schema.migrate(connection, 1, 4, steps)
-        assert found() == (1, set())
-        schema.migrate(connection, 1, 3, steps)
-        assert found() == (3, {"a", "b"})
+            schema.migrate(connection, 2, 5, steps)
+        assert found() == (2, set())
+        schema.migrate(connection, 2, 4, steps)
+        assert found() == (4, {"a", "b"})

@@ -137,11 +137,19 @@ def check(path: Path) -> None:
         found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(1)")]
         if found != ["ok"]:
             raise _damaged(path, " ".join(" ".join(found).split()))
-        count, last = connection.execute(schema.SELECT_EXTENT).fetchone()
-        if count != last:
-            raise _damaged(path, f"{count} events, but the last position is {last}")
         if connection.execute(schema.SELECT_HEADER).fetchone() is None:
             raise _damaged(path, "its header is empty")
+        count, first, last = connection.execute(schema.SELECT_EXTENT).fetchone()
+        if _pragma(connection, "user_version") == 1:  # had neither archive nor seals
+            archived, sealed = 0, last
+        else:
+            (archived,) = connection.execute(schema.SELECT_ARCHIVED).fetchone()
+            unsealed, sealed, _ = connection.execute(schema.SELECT_SEALED).fetchone()
+            sealed = max(sealed, unsealed)
+        if count and (first != archived + 1 or count != last - archived):
+            raise _damaged(path, f"{count} events, from position {first} to {last}")
+        if sealed != (last or archived):
+            raise _damaged(path, f"it ends at position {last}, and was sealed up to {sealed}")
 
 
 def _refuse_no_file(path: Path) -> None:

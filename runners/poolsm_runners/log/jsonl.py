@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -33,6 +33,7 @@ from poolsm_runners.log.port import (
     StoredEntry,
 )
 from poolsm_runners.log.rows import INTEGER_LIMIT, command_rows, event_rows, restore
+from poolsm_runners.log.seal import first_seal, seal
 
 FORMAT = "poolsm-log"
 FORMAT_VERSION = 1
@@ -107,9 +108,10 @@ def import_jsonl(export: str | os.PathLike[str], path: str | os.PathLike[str]) -
     header = source.header
     with drafting(real_path(path), header.created_ms, header.log_id) as connection:
         entries = source.read_stored()
+        newest = first_seal(header.log_id, 0)
         while batch := list(islice(entries, BATCH)):
             try:
-                _insert(connection, batch)
+                newest = _insert(connection, batch, newest)
             except sqlite3.IntegrityError as error:
                 raise LogExchangeError(
                     f"{source.path}: positions {batch[0].position} to {batch[-1].position} hold a "
@@ -241,8 +243,12 @@ def _entry(line: _Line, where: str) -> tuple[StoredEntry, Entry]:
     return whole, entry
 
 
-def _insert(connection: sqlite3.Connection, entries: Iterable[StoredEntry]) -> None:
+def _insert(
+    connection: sqlite3.Connection, entries: Sequence[StoredEntry], previous: bytes
+) -> bytes:
+    newest = seal(previous, entries)
     connection.execute("BEGIN IMMEDIATE")
-    connection.executemany(schema.INSERT_EVENT, event_rows(entries))
+    connection.executemany(schema.INSERT_EVENT, event_rows(entries, newest))
     connection.executemany(schema.INSERT_COMMAND, command_rows(entries))
     connection.execute("COMMIT")
+    return newest

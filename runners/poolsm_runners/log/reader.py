@@ -20,6 +20,7 @@ from poolsm_runners.log.port import (
     StoredEntry,
 )
 from poolsm_runners.log.rows import restore
+from poolsm_runners.log.seal import first_seal
 
 CHUNK = 1000  # entries per query
 
@@ -73,6 +74,12 @@ class SqliteReader:
         with self._connection() as connection:
             row = connection.execute(schema.SELECT_SNAPSHOT, (state_version, limit)).fetchone()
         return None if row is None else Snapshot(*row)
+
+    def last_seal(self) -> bytes:
+        """The newest seal, or what stands for it before the first; see :mod:`.seal`."""
+        with self._connection() as connection:
+            unsealed, _, newest = connection.execute(schema.SELECT_SEALED).fetchone()
+        return bytes(newest) or first_seal(self._header.log_id, unsealed)
 
     def get_secret(self, digest: str) -> str:
         """As the port says."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from poolsm import codec
 from poolsm.commands import Command
@@ -64,11 +64,17 @@ def restore(stored: StoredEntry, where: str) -> Entry:
     return Entry(stored.position, event, commands)
 
 
-def event_rows(entries: Iterable[StoredEntry]) -> list[tuple[int, int, str, int, bytes]]:
-    """Parameters of ``schema.INSERT_EVENT``."""
-    return [
-        (entry.position, entry.at_ms, entry.kind, entry.version, entry.payload) for entry in entries
+EventRow = tuple[int, int, str, int, bytes, bytes | None]
+
+
+def event_rows(entries: Sequence[StoredEntry], seal: bytes) -> list[EventRow]:
+    """Parameters of ``schema.INSERT_EVENT``; the last of the transaction carries its seal."""
+    rows: list[EventRow] = [
+        (entry.position, entry.at_ms, entry.kind, entry.version, entry.payload, None)
+        for entry in entries
     ]
+    rows[-1] = (*rows[-1][:5], seal)
+    return rows
 
 
 def command_rows(entries: Iterable[StoredEntry]) -> list[tuple[str, int, int, str, int, bytes]]:

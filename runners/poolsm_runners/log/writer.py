@@ -31,6 +31,7 @@ from poolsm_runners.log.port import (
 )
 from poolsm_runners.log.reader import SqliteReader
 from poolsm_runners.log.rows import command_rows, event_rows, store
+from poolsm_runners.log.seal import seal
 
 QUEUE_LIMIT = 10_000  # entries and secrets that may wait; a larger batch waits until it is alone
 
@@ -89,6 +90,7 @@ class SqliteLog:
         self._reader = reader
         self._key = reader.secret_key()
         self._written = self._accepted = reader.last_position()
+        self._seal = reader.last_seal()
         self._queue = _Queue()
         self._door = asyncio.Lock()  # callers that wait for room stay in order
         self._failure: str | None = None
@@ -242,7 +244,10 @@ class SqliteLog:
     async def _commit_rows(self, jobs: list[_Job]) -> None:
         entries = [entry for job in jobs for entry in job.entries]
         secrets = [job.secret for job in jobs if job.secret is not None]
-        events, commands = event_rows(entries), command_rows(entries)
+        if entries:
+            self._seal = seal(self._seal, entries)
+        events = event_rows(entries, self._seal) if entries else []
+        commands = command_rows(entries)
         connection = self._connection
         if len(events) == 1 and not commands and not secrets:
             # One statement is a transaction by itself, and each await is a hop between threads.
