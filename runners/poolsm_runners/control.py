@@ -179,6 +179,9 @@ class _RunnerHost:
     async def submit(self, make: Make, origin: str) -> list[Step]:
         return await self._runner.submit(make, origin)
 
+    async def trim(self, upto: int) -> None:
+        await self._runner.engine.log.trim(upto)
+
 
 def call(
     log_path: str | os.PathLike[str], envelope: Envelope, *, timeout_s: float = CALL_TIMEOUT_S

@@ -74,13 +74,21 @@ class ConfirmLoss(msgspec.Struct, frozen=True, tag="confirm_loss", forbid_unknow
     """The servers that left the listing at once are gone (R10)."""
 
 
+class Trim(msgspec.Struct, frozen=True, tag="trim", forbid_unknown_fields=True):
+    """Events up to a position are in the archive: remove them from the log."""
+
+    upto: int
+
+
 class Status(msgspec.Struct, frozen=True, tag="status", forbid_unknown_fields=True):
     """The fleet as it is; with ``vms`` also each VM."""
 
     vms: bool = False
 
 
-Request = Apply | Remove | Assign | Ask | Release | Reset | Acknowledge | ConfirmLoss | Status
+Request = (
+    Apply | Remove | Assign | Ask | Release | Reset | Acknowledge | ConfirmLoss | Trim | Status
+)
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -142,6 +150,10 @@ class Host(Protocol):
         """Check, record, and return when it is durable."""
         ...
 
+    async def trim(self, upto: int) -> None:
+        """Leave events up to a position to the archive."""
+        ...
+
 
 async def carry_out(host: Host, envelope: Envelope) -> Result:
     """Carry one request out; returns once what it changes is durable.
@@ -157,6 +169,9 @@ async def carry_out(host: Host, envelope: Envelope) -> Result:
         return _assigned(host.state, request.request_id)
     if isinstance(request, Apply):
         return await _apply(host, request, envelope.origin)
+    if isinstance(request, Trim):
+        await host.trim(request.upto)
+        return Done((f"events up to {request.upto} are in the archive",), (), host.state.position)
 
     async def make(desk: Desk) -> list[Event]:
         return _events(desk, request)

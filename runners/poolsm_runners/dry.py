@@ -75,6 +75,9 @@ class DryLog:
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         """Forget."""
 
+    async def trim(self, upto: int) -> None:
+        """Keep the real log as it is."""
+
     async def close(self) -> None:
         """Nothing to give up."""
 

@@ -127,6 +127,9 @@ class _Reader:
     async def submit(self, make: Make, origin: str) -> list[Step]:
         raise AssertionError(f"{make} of {origin}: nothing can be changed here")
 
+    async def trim(self, upto: int) -> None:
+        raise AssertionError(f"{upto}: nothing can be changed here")
+
 
 class _Offline:
     """A host without a runner: the command line holds the log itself."""
@@ -145,6 +148,9 @@ class _Offline:
         now_ms = max(self._clock.now_ms(), state.now_ms + state.skew_ms)
         desk = Desk(state, now_ms, log.put_secret, log.get_secret, origin)
         return [await self._engine.record(event) for event in await make(desk)]
+
+    async def trim(self, upto: int) -> None:
+        await self._engine.log.trim(upto)
 
 
 async def _offline(path: Path, envelope: Envelope) -> Result:

@@ -27,6 +27,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "confirm-loss": ("operator", "Say that the servers that vanished at once are gone."),
     "explain": ("explain", "Tell why a VM, pool or command is as it is."),
     "events": ("events", "List, export and import the events of a log."),
+    "backup": ("keeping", "Copy the log, while a runner writes to it."),
+    "restore": ("keeping", "Go back to a copy."),
+    "log": ("keeping", "Look whether the log is whole."),
     "replay": ("replay", "Decide a log anew, and name the first difference."),
     "user-data": ("user_data", "Show what a pool's next VM gets at its first boot."),
 }

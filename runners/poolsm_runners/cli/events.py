@@ -1,4 +1,4 @@
-"""``poolsm events list | export | import``."""
+"""``poolsm events list | export | import | archive``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import click
 from poolsm.codec import encode
 from poolsm.entries import Entry
 from poolsm_runners.cli import exits
-from poolsm_runners.cli.output import iso, json_option, log_option, note
+from poolsm_runners.cli.output import iso, json_option, log_option, note, print_json
+from poolsm_runners.cli.progress import progress_bar
 from poolsm_runners.cli.sources import open_source
 from poolsm_runners.session import open_log
 
@@ -20,13 +21,14 @@ TEXT_LIMIT_CHARS = 160
 
 @click.group()
 def events() -> None:
-    """List, export and import the events of a log.
+    """List, export, import and archive the events of a log.
 
     \b
     Examples:
       poolsm events list --after 100 --kind CallAnswered
       poolsm events export --out monday.jsonl
       poolsm events import monday.jsonl --log copy.db
+      poolsm events archive --before 30d
     """
 
 
@@ -119,4 +121,42 @@ def import_events(file: Path, log: Path) -> int:
 
     count = import_jsonl(file, log)
     note(f"imported {count:,} events into {log}")
+    return exits.OK
+
+
+@events.command("archive")
+@click.option(
+    "--before",
+    required=True,
+    help="A position, a time (2026-11-01T00:00:00Z), or an age (30d, 12h).",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be archived, and do nothing.")
+@log_option
+@json_option
+def archive_events(before: str, dry_run: bool, log: Path, as_json: bool) -> int:
+    """Move older events to compressed files, which replay and explain still read.
+
+    They go to LOG.archive, beside the log; keep the two together. Each file is written and read
+    back before its events leave the log. Works while a runner runs. Events that the newest
+    snapshot does not cover stay: a start would have to read them from the archive.
+
+    \b
+    Example:
+      poolsm events archive --before 30d
+    """
+    from poolsm_runners.archiving import archive_before, plan_archive
+
+    reader = open_log(log)
+    plan = plan_archive(reader, before)
+    done = plan
+    if not dry_run and plan.events:
+        with progress_bar("archived", "events") as progress:
+            done = archive_before(log, reader, plan, progress)
+    if as_json:
+        print_json({"dry_run": dry_run, "archive": done})
+        return exits.OK
+    verb = "would be archived" if dry_run else "archived"
+    click.echo(f"{log}: {done.events:,} events {verb}, up to position {done.upto}")
+    if done.held_back:
+        note(done.held_back)
     return exits.OK

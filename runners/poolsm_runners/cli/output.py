@@ -37,7 +37,7 @@ def json_option(command: F) -> F:
 
 def plain(value: object) -> object:
     """A view as plain values: pools as ``user/pool``, records as objects."""
-    if isinstance(value, PoolKey):
+    if isinstance(value, PoolKey | Path):
         return str(value)
     if isinstance(value, msgspec.Struct):
         return {name: plain(getattr(value, name)) for name in value.__struct_fields__}

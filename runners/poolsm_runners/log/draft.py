@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from poolsm_runners.log import files, schema
+from poolsm_runners.log.durable import sync
 from poolsm_runners.log.port import LogOpenError
 
 SECRET_KEY_BYTES = 32
@@ -42,9 +43,9 @@ def drafting(path: Path, created_ms: int, log_id: str) -> Iterator[sqlite3.Conne
         with closing(sqlite3.connect(name, isolation_level=None)) as connection:
             schema.build(connection, log_id, created_ms, os.urandom(SECRET_KEY_BYTES))
             yield connection
-        _sync(name)
+        sync(name)
         os.link(name, path)  # unlike a rename it never replaces
-        _sync(path.parent)
+        sync(path.parent)
     except FileExistsError:
         raise _taken(path) from None
     except OSError as error:
@@ -54,14 +55,6 @@ def drafting(path: Path, created_ms: int, log_id: str) -> Iterator[sqlite3.Conne
     finally:
         for suffix in ("", "-wal", "-shm"):
             Path(name + suffix).unlink(missing_ok=True)
-
-
-def _sync(path: str | Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _taken(path: Path) -> LogOpenError:

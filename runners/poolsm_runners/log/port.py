@@ -55,11 +55,15 @@ class LogExchangeError(LogError):
 
 @frozen
 class LogHeader:
-    """What a log is. ``created_ms`` is in milliseconds since 1970 UTC."""
+    """What a log is. ``created_ms`` is in milliseconds since 1970 UTC.
+
+    ``archived``: events up to this position were in its archive when it was opened.
+    """
 
     log_id: str
     created_ms: int
     format_version: int
+    archived: int = 0
 
 
 @frozen
@@ -160,6 +164,18 @@ class Log(LogSource, Protocol):
         Raises:
             LogMisuseError: it is of a position beyond the newest durable entry.
             LogWriteError: it was not saved; the log itself goes on.
+        """
+        ...
+
+    async def trim(self, upto: int) -> None:
+        """Return once events up to a position are in the archive alone; reading stays the same.
+
+        The archive was written before, and ends just there. It goes in several transactions.
+
+        Raises:
+            LogDamagedError, LogMisuseError: the archive is not whole, or not of this log;
+                nothing was removed.
+            LogWriteError: it did not go on; the log does, and the call can be repeated.
         """
         ...
 

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from poolsm.entries import Entry
-from poolsm_runners.log import files, lock, schema
+from poolsm_runners.log import archive, files, lock, schema
 from poolsm_runners.log.port import (
     LogDamagedError,
     LogHeader,
@@ -35,12 +35,18 @@ class SqliteReader:
         with self._connection() as connection:
             log_id, created_ms, _ = connection.execute(schema.SELECT_HEADER).fetchone()
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-        self._header = LogHeader(log_id, created_ms, version)
+            (archived,) = connection.execute(schema.SELECT_ARCHIVED).fetchone()
+        self._header = LogHeader(log_id, created_ms, version, archived)
 
     @property
     def header(self) -> LogHeader:
         """What this log is."""
         return self._header
+
+    def archived(self) -> int:
+        """Events up to this position are in the archive, by now."""
+        with self._connection() as connection:
+            return int(connection.execute(schema.SELECT_ARCHIVED).fetchone()[0])
 
     def last_position(self) -> int:
         """Position of the newest durable entry; 0 when there is none."""
@@ -55,10 +61,20 @@ class SqliteReader:
     def read_stored(self, after: int = 0, upto: int | None = None) -> Iterator[StoredEntry]:
         """As the port says."""
         limit = schema.POSITION_LIMIT if upto is None else upto
+        archived = self.archived()
+        for file in archive.covering(self.path, archived, after) if after < archived else ():
+            for stored in archive.read(file, self._header.log_id, after):
+                if stored.position > min(archived, limit):
+                    break
+                after = stored.position
+                yield stored
         with self._connection() as connection:
             # Each chunk is a transaction of its own, so that a slow consumer never keeps the
             # write-ahead log from being emptied. Rows never change, so chunks need no snapshot.
             while chunk := _read_chunk(connection, after, limit):
+                if chunk[0].position > after + 1 and archived < self.archived():
+                    yield from self.read_stored(after, upto)  # archived since we began
+                    return
                 for stored in chunk:
                     after += 1
                     if stored.position != after:
@@ -80,6 +96,31 @@ class SqliteReader:
         with self._connection() as connection:
             unsealed, _, newest = connection.execute(schema.SELECT_SEALED).fetchone()
         return bytes(newest) or first_seal(self._header.log_id, unsealed)
+
+    def archived_seal(self) -> bytes:
+        """The seal at the end of the archive; empty where the log had none there."""
+        archived = self.archived()
+        file = archive.covering(self.path, archived, archived - 1)[-1]
+        return archive.seal_of(file, self._header.log_id) if file.last == archived else b""
+
+    def seal_at(self, position: int) -> bytes | None:
+        """The seal that an event of the live log carries; None if it carries none."""
+        with self._connection() as connection:
+            row = connection.execute(schema.SELECT_SEAL, (position,)).fetchone()
+        return bytes(row[0]) if row is not None and row[0] is not None else None
+
+    def sealed_upto(self, position: int) -> int:
+        """The last position where the log may be cut, not beyond ``position``; 0 for none.
+
+        That is where a transaction ended; anywhere, in what an older release wrote.
+        """
+        with self._connection() as connection:
+            return int(connection.execute(schema.SELECT_SEALED_UPTO, (position,)).fetchone()[0])
+
+    def last_before(self, at_ms: int) -> int:
+        """The last position in the live log of an event before an instant; 0 for none."""
+        with self._connection() as connection:
+            return int(connection.execute(schema.SELECT_POSITION_BEFORE, (at_ms,)).fetchone()[0])
 
     def get_secret(self, digest: str) -> str:
         """As the port says."""

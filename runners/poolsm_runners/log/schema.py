@@ -69,8 +69,8 @@ SELECT_SEALED = "SELECT unsealed, sealed, seal FROM header"
 SELECT_SEAL = "SELECT seal FROM events WHERE position = ?"
 SELECT_SEALS = """SELECT position, seal FROM events
     WHERE seal IS NOT NULL AND position > ? AND position <= ? ORDER BY position"""
-SELECT_SEALED_UPTO = """SELECT coalesce(max(position), 0) FROM events
-    WHERE seal IS NOT NULL AND position <= ?"""
+SELECT_SEALED_UPTO = """SELECT coalesce(max(position), 0) FROM events WHERE position <= ?
+    AND (seal IS NOT NULL OR position <= (SELECT unsealed FROM header))"""
 SELECT_POSITION_BEFORE = "SELECT coalesce(max(position), 0) FROM events WHERE at_ms < ?"
 SELECT_EVENTS = """SELECT position, at_ms, kind, version, CAST(payload AS BLOB) FROM events
     WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"""
@@ -78,7 +78,9 @@ SELECT_COMMANDS = """SELECT position, command_id, kind, version, CAST(payload AS
     FROM commands WHERE position > ? AND position <= ? ORDER BY position, n"""
 SELECT_LAST_POSITION = """SELECT coalesce((SELECT max(position) FROM events),
     (SELECT archived FROM header), 0)"""
-SELECT_EXTENT = "SELECT count(*), coalesce(min(position), 1), coalesce(max(position), 0) FROM events"
+SELECT_EXTENT = (
+    "SELECT count(*), coalesce(min(position), 1), coalesce(max(position), 0) FROM events"
+)
 SELECT_SECRET = "SELECT text FROM secrets WHERE digest = ?"  # noqa: S105 - SQL
 SELECT_SNAPSHOT = """SELECT position, state_version, payload FROM snapshots
     WHERE state_version = ? AND position <= ? ORDER BY position DESC LIMIT 1"""

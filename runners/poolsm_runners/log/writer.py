@@ -20,7 +20,7 @@ from attrs import define, field
 
 from poolsm.entries import Entry
 from poolsm.spec import SecretRef
-from poolsm_runners.log import schema
+from poolsm_runners.log import archive, schema
 from poolsm_runners.log.lock import FileLock
 from poolsm_runners.log.port import (
     LogHeader,
@@ -33,6 +33,7 @@ from poolsm_runners.log.reader import SqliteReader
 from poolsm_runners.log.rows import command_rows, event_rows, store
 from poolsm_runners.log.seal import seal
 
+TRIM_EVENTS = 5_000  # that leave for the archive in one transaction: appends wait for it
 QUEUE_LIMIT = 10_000  # entries and secrets that may wait; a larger batch waits until it is alone
 
 
@@ -44,6 +45,7 @@ class _Job:
     entries: Sequence[StoredEntry] = ()
     secret: tuple[str, str] | None = None
     snapshot: Snapshot | None = None
+    trim: int = 0
 
     @property
     def weight(self) -> int:
@@ -154,6 +156,27 @@ class SqliteLog:
         job = _Job(asyncio.get_running_loop().create_future(), snapshot=snapshot)
         await self._submit(job)
 
+    async def trim(self, upto: int) -> None:
+        """As the port says."""
+        begun = await asyncio.to_thread(self._check_archive, upto)
+        for position in range(begun + TRIM_EVENTS, upto + TRIM_EVENTS, TRIM_EVENTS):
+            job = _Job(asyncio.get_running_loop().create_future(), trim=min(position, upto))
+            await self._submit(job)
+
+    def _check_archive(self, upto: int) -> int:
+        """Hold the archive against the log before anything leaves it; what is archived so far."""
+        path, archived = self._reader.path, self._reader.archived()
+        if upto <= archived:
+            return upto
+        file = archive.covering(path, upto, archived)[-1]
+        seal_here = self._reader.seal_at(file.last)
+        if file.last != upto or (seal_here or b"") != archive.seal_of(file, self.header.log_id):
+            raise LogMisuseError(
+                f"{file.path}: is not the archive of this log up to {upto}; move it away, and "
+                "archive again"
+            )
+        return archived
+
     async def close(self) -> None:
         """As the port says. Also gives the lock up."""
         self._closing = True
@@ -227,7 +250,7 @@ class SqliteLog:
             raise
 
     async def _write(self, jobs: list[_Job]) -> None:
-        rows = [job for job in jobs if job.snapshot is None]
+        rows = [job for job in jobs if job.snapshot is None and not job.trim]
         try:
             if rows:
                 await self._commit_rows(rows)
@@ -240,6 +263,8 @@ class SqliteLog:
         for job in jobs:
             if job.snapshot is not None:
                 await self._commit_snapshot(job, job.snapshot)
+            elif job.trim:
+                await self._commit_trim(job)
 
     async def _commit_rows(self, jobs: list[_Job]) -> None:
         entries = [entry for job in jobs for entry in job.entries]
@@ -264,6 +289,20 @@ class SqliteLog:
         await connection.execute("COMMIT")
         if entries:
             self._written = entries[-1].position
+
+    async def _commit_trim(self, job: _Job) -> None:
+        try:
+            await self._connection.execute("BEGIN IMMEDIATE")
+            for statement in schema.ARCHIVE:
+                await self._connection.execute(statement, (job.trim,))
+            await self._connection.execute("COMMIT")
+            # a script, because it gives a page back at each step until it is done
+            await self._connection.executescript("PRAGMA incremental_vacuum")
+        except sqlite3.Error as error:
+            await self._roll_back()
+            _resolve(job, f"{self._reader.path}: not trimmed ({error}); the log goes on")
+        else:
+            _resolve(job)
 
     async def _commit_snapshot(self, job: _Job, snapshot: Snapshot) -> None:
         row = (snapshot.position, snapshot.state_version, snapshot.payload)
