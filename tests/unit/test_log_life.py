@@ -353,8 +353,8 @@ EDITS = {
     ),
     "an event added": (
         (
-            "INSERT INTO events SELECT (SELECT max(position) + 1 FROM events), at_ms, kind, version, "
-            "payload, NULL FROM events WHERE position = 30"
+            "INSERT INTO events SELECT (SELECT max(position) + 1 FROM events), at_ms, kind, "
+            "version, payload, NULL FROM events WHERE position = 30"
         ),
         "is damaged.*was sealed up to",
     ),
