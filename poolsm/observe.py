@@ -127,15 +127,14 @@ def fold_record(state: State, record: ServerRecord, started_ms: int) -> None:
     if tombstone is not None and tombstone.final:
         _fold_ghost(state, record, tombstone, started_ms)
         return
+    state.strays.pop(record.server_id, None)  # it may be tagged otherwise by now
     if record.metadata is None:
-        state.strays.pop(record.server_id, None)
         state.unreadable[record.server_id] = record
         return
     if state.unreadable.pop(record.server_id, None) is not None:
         state.wake_short()
     key = PoolKey(record.metadata.get(SERVERPOOL_ID, ""), record.metadata.get(USER_ID, ""))
     if record.status in GONE_STATUSES or not all(key):
-        state.strays.pop(record.server_id, None)
         return
     if key in state.removed and record.metadata.get(LOG_ID) == state.log_id:
         state.revive_removed(key)

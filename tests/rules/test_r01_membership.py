@@ -96,6 +96,20 @@ def test_a_strangers_blank_record_holds_nothing_and_is_stored_once(world):
     assert w.fleet.position == position
 
 
+def test_a_stray_that_was_retagged_for_a_declared_pool_is_only_there(world):
+    w = world()
+    stray = w.cloud.add("x", ("later", "prof"))
+    w.declare("tp", min_vm=1)
+    w.run(60)
+    stray.metadata["serverpool_id"] = "tp"
+    w.run(20)
+    w.declare("later")
+    w.run(20)
+    assert stray.server_id in {vm.server_id for vm in w.vms("tp")}
+    assert not w.vms("later")
+    assert w.pool("later").owned == 0
+
+
 def test_a_stray_that_goes_blank_and_comes_back_does_not_fill_the_log(world):
     w = world()
     stray = w.cloud.add("x", ("later", "prof"))
