@@ -55,6 +55,8 @@ class Instruments:
             for m in METRICS.values()
             if m.kind == HISTOGRAM
         }
+        self._children: dict[tuple[str, ...], Counter] = {}
+        self._series: dict[tuple[str, ...], Histogram] = {}
         self.listed_servers = 0
         for command in COMMAND_TYPES:  # from 0 on, so that the first one is an increase
             self.count("poolsm_commands_issued_total", command.__name__, by=0)
@@ -64,13 +66,21 @@ class Instruments:
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to a counter."""
-        counter = self._counters[name]
-        (counter.labels(*labels) if labels else counter).inc(by)
+        key = (name, *labels)
+        child = self._children.get(key)
+        if child is None:  # asked for once: the library takes a lock and 1 us for it
+            counter = self._counters[name]
+            child = self._children[key] = counter.labels(*labels) if labels else counter
+        child.inc(by)
 
     def observe(self, name: str, seconds: float, *labels: str) -> None:
         """Add a duration to a histogram."""
-        histogram = self._histograms[name]
-        (histogram.labels(*labels) if labels else histogram).observe(max(0.0, seconds))
+        key = (name, *labels)
+        child = self._series.get(key)
+        if child is None:
+            histogram = self._histograms[name]
+            child = self._series[key] = histogram.labels(*labels) if labels else histogram
+        child.observe(max(0.0, seconds))
 
     def timed(self, event: Event, step: Step, fold_s: float, append_s: float) -> None:
         """The engine's clock: one event was folded, and what it led to is durable."""
