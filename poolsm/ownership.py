@@ -6,9 +6,17 @@ changed the metadata, and counting by either alone would create or delete for ev
 
 from __future__ import annotations
 
-from poolsm.commands import ATTRIBUTED, CLAIMANT, SERVERPOOL_ID, USER_ID
+from poolsm.assignment import WAITING
+from poolsm.commands import ATTRIBUTED, CLAIMANT, LOG_ID, REQUEST_ID, SERVERPOOL_ID, USER_ID
 from poolsm.failure import end_booting
-from poolsm.members import BY_ASSIGNMENT, BY_METADATA, BY_TRANSFER, Attribution, Vm
+from poolsm.members import (
+    BY_ASSIGNMENT,
+    BY_METADATA,
+    BY_TRANSFER,
+    Assignment,
+    Attribution,
+    Vm,
+)
 from poolsm.records import ServerRecord
 from poolsm.spec import PoolKey
 from poolsm.state import State
@@ -39,6 +47,8 @@ def fold_tags(state: State, vm: Vm, record: ServerRecord) -> None:
             confirm_claim(state, vm)
         if not vm.wanted:
             _fold_attribution(state, vm, record.metadata)
+            if record.metadata.get(REQUEST_ID):
+                _recall_request(state, vm, record.metadata)
 
 
 def confirm_claim(state: State, vm: Vm) -> None:
@@ -96,3 +106,29 @@ def _fold_attribution(state: State, vm: Vm, metadata: dict[str, str]) -> None:
         else:
             vm.attribution = None
         state.index(vm)
+
+
+def _recall_request(state: State, vm: Vm, metadata: dict[str, str]) -> None:
+    """The tags say which request was granted this VM, and our record does not (R16).
+
+    So it is after a backup was restored: the claim is of a time that the log no longer knows.
+    Without this the request would be given a second VM, and its claimant's work be left in the
+    first one.
+    """
+    held, request_id, claimant = vm.attribution, metadata[REQUEST_ID], metadata.get(CLAIMANT, "")
+    ours = metadata.get(LOG_ID) == state.log_id and metadata.get(ATTRIBUTED) == "true"
+    if held is None or held.by == BY_ASSIGNMENT or not ours:
+        return
+    assignment = state.assignments.get(request_id)
+    if assignment is None:
+        assignment = Assignment(request_id, vm.pool, claimant, state.now_ms, state.now_ms)
+        state.assignments[request_id] = assignment
+    elif (assignment.state, assignment.pool, assignment.claimant) != (WAITING, vm.pool, claimant):
+        return
+    vm.attribution = Attribution(claimant, BY_ASSIGNMENT, request_id)
+    assignment.vm, assignment.server_id = vm.key, vm.server_id
+    assignment.move("claim", "its VM carries it", state.now_ms)
+    assignment.move("grant", f"VM {vm.name}, as its metadata says", state.now_ms)
+    state.close_request(assignment)
+    state.index(vm)
+    state.wake(vm.pool)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
+from poolsm import PoolKey
 from poolsm.commands import ClaimServer, CreateServer, DeleteServer
 from tests.unit.world import LOG, MONDAY, TIMEOUT, refusal
 
@@ -166,3 +169,69 @@ def test_what_somebody_else_took_meanwhile_is_not_deleted_by_a_release(world):
     assert len(w.issued(DeleteServer)) == 1
     assert "unmet" in w.anomaly_kinds()
     assert w.cloud.find(server.server_id).task_state is None
+
+
+KEY = PoolKey("tp", "prof")
+GRANTED = {
+    "reattrib": "true",
+    "poolsm_claimant": "ann",
+    "poolsm_request": "r",
+    "poolsm_log": LOG,
+}
+
+
+def test_a_vm_that_a_waiting_request_was_granted_already_is_its_answer(world):
+    """After a restore the log has forgotten the claim, and the cloud has not."""
+    w = world()
+    w.declare("tp", max_vm=5)
+    asked = w.ask("r", "tp")
+    theirs = w.cloud.add("theirs", KEY, tags=GRANTED)
+    w.run(60)
+    assert (asked.state, asked.server_id) == ("granted", theirs.server_id)
+    assert not w.issued(ClaimServer)
+    assert not w.issued(CreateServer)
+
+
+def test_so_it_is_when_the_log_knows_the_vm_as_free(world):
+    w = world()
+    w.declare("tp", min_vm=1)
+    w.run(60)
+    (server,) = w.servers("tp")
+    server.metadata.update(GRANTED)
+    w.run(20)
+    assert w.ask("r", "tp").server_id == server.server_id
+    w.run(20)
+    assert not w.issued(ClaimServer)
+    w.release("r")
+    w.run(60)
+    assert not w.cloud.find(server.server_id)
+
+
+def test_a_request_that_was_forgotten_has_the_same_answer_when_asked_again(world):
+    w = world()
+    w.declare("tp", min_vm=2, max_vm=5)
+    theirs = w.cloud.add("theirs", KEY, tags=GRANTED)
+    w.run(60)
+    asked = w.ask("r", "tp")
+    w.run(60)
+    assert (asked.state, asked.server_id) == ("granted", theirs.server_id)
+    assert not w.issued(ClaimServer)
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {"poolsm_log": "22222222-2222-4222-8222-222222222222"},
+        {"poolsm_claimant": "bob"},
+        {"reattrib": None},
+    ],
+)
+def test_tags_that_do_not_prove_it_are_no_answer(world, tags):
+    w = world()
+    w.declare("tp", max_vm=5)
+    asked = w.ask("r", "tp")
+    theirs = w.cloud.add("theirs", KEY, tags={**GRANTED, **tags})
+    w.run(120)
+    assert asked.state == "granted"
+    assert asked.server_id != theirs.server_id
+    assert w.cloud.find(theirs.server_id)
