@@ -109,3 +109,88 @@ def values(expression):
                 continue
             for value in matcher.value.split("|"):
                 yield matcher.name, value
+
+
+# --- what an expression is, now -------------------------------------------------------------
+
+LATER = {"rate", "increase", "predict_linear"}  # of these one moment knows nothing
+
+
+def now(node, families, where):
+    """What a query gives at one moment: labels -> value. No ranges, no functions.
+
+    ``families`` are those of a scrape; ``where`` are the labels that Prometheus would add.
+    """
+    match type(node).__name__:
+        case "NumberLiteral":
+            return {frozenset(): node.val}
+        case "ParenExpr":
+            return now(node.expr, families, where)
+        case "VectorSelector":
+            return _selected(node, families, where)
+        case "AggregateExpr":
+            return _aggregated(node, now(node.expr, families, where))
+        case "BinaryExpr":
+            left, right = (now(side, families, where) for side in (node.lhs, node.rhs))
+            return _joined(node, left, right)
+        case kind:
+            raise NotImplementedError(kind)
+
+
+def _selected(node, families, where):
+    found = {}
+    for family in families.values():
+        for sample in family.samples:
+            labels = {**sample.labels, **where}
+            if sample.name == node.name and all(_fits(m, labels) for m in node.matchers.matchers):
+                found[frozenset(labels.items())] = sample.value
+    return found
+
+
+def _fits(matcher, labels):
+    value = labels.get(matcher.name, "")
+    match str(matcher.op).rpartition(".")[2]:
+        case "Equal":
+            return value == matcher.value
+        case "NotEqual":
+            return value != matcher.value
+        case "Re":
+            return re.fullmatch(matcher.value, value) is not None
+        case "NotRe":
+            return re.fullmatch(matcher.value, value) is None
+    raise NotImplementedError(matcher.op)
+
+
+def _aggregated(node, values):
+    groups = {}
+    for labels, value in values.items():
+        key = frozenset(pair for pair in labels if pair[0] in set(node.modifier.labels))
+        groups.setdefault(key, []).append(value)
+    way = {"max": max, "min": min, "sum": sum, "count": len}[str(node.op)]
+    return {key: way(found) for key, found in groups.items()}
+
+
+def _joined(node, left, right):
+    on = set(node.modifier.matching.labels) if node.modifier and node.modifier.matching else None
+
+    def key(labels):
+        return labels if on is None else frozenset(p for p in labels if p[0] in on)
+
+    others, op = {key(labels): value for labels, value in right.items()}, str(node.op)
+    if op == "unless":
+        return {labels: value for labels, value in left.items() if key(labels) not in others}
+    if op == "*" and set(left) == {frozenset()}:
+        return {labels: left[frozenset()] * value for labels, value in right.items()}
+    compare = {
+        ">": lambda a, b: a > b,
+        "<": lambda a, b: a < b,
+        ">=": lambda a, b: a >= b,
+        "==": lambda a, b: a == b,
+    }[op]
+    scalar = right.get(frozenset()) if set(right) == {frozenset()} else None
+    found = {}
+    for labels, value in left.items():
+        other = others.get(key(labels)) if scalar is None else scalar
+        if other is not None and compare(value, other):
+            found[labels] = value
+    return found

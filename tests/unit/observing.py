@@ -84,6 +84,16 @@ class Run:
         self._began.set()
         await serve(self.config, stop=self._stop, watchers=self._watchers)
 
+    def soon(self, action):
+        """Call something in the loop's thread."""
+        self._loop.call_soon_threadsafe(action)
+
+    def do(self, action):
+        """The same, and wait for it."""
+        done = threading.Event()
+        self.soon(lambda: (action(), done.set()))
+        assert done.wait(10)
+
     def get(self, path, headers=None):
         """Status and body; None while nobody listens."""
         request = urllib.request.Request(
