@@ -26,6 +26,7 @@ from eventsourcing.domain import Aggregate, event
 
 from poolsm import Fleet
 from poolsm.replay import ReplayResult, replay
+from poolsm_runners.engine import open_fleet, uncollected
 from poolsm_runners.log import sqlite
 
 SELECT = "SELECT position, at_ms, kind, version, payload FROM events ORDER BY position"
@@ -63,16 +64,14 @@ def rows(path: Path) -> int:
 
 
 def fold(path: Path) -> Fleet:
-    """What a runner does that has no snapshot."""
-    fleet = Fleet()
-    for entry in sqlite.open_read_only(path).read():
-        fleet.step(entry.event)
-    return fleet
+    """What a runner does that opens its log without a snapshot."""
+    return open_fleet(sqlite.open_read_only(path))
 
 
 def compare(path: Path) -> ReplayResult:
     """What ``poolsm replay`` does."""
-    result = replay(sqlite.open_read_only(path).read())
+    with uncollected():
+        result = replay(sqlite.open_read_only(path).read())
     if result.difference is not None:
         raise SystemExit("\n".join(result.difference.describe()))
     return result

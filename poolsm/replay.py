@@ -21,7 +21,7 @@ from poolsm.fleet import Fleet, MisuseError
 from poolsm.requests import find_vm
 from poolsm.shapes import PoolStanding
 from poolsm.spec import PoolKey
-from poolsm.state import State
+from poolsm.state import ALL_SHORT, State
 from poolsm.views import pools_of, standing_of
 
 # kinds of differences
@@ -263,15 +263,18 @@ def _standings(state: State, event: Event) -> dict[PoolKey, PoolStanding]:
     """The pools that the event may cause commands for, as they are now."""
     keys: set[PoolKey] = set()
     if isinstance(event, Ticked):
-        due = [key for at_ms, key in state.heap if at_ms <= event.at_ms - state.skew_ms]
-        keys = state.dirty.union(due, state.short)
+        due = state.due_by(event.at_ms - state.skew_ms)
+        keys = state.dirty.union(due, state.short if ALL_SHORT in due else ())
     elif isinstance(event, RebuildRequested):
         vm = find_vm(state, event.server_id)
         keys = {vm.pool} if vm else set()
     elif isinstance(event, CallAnswered):
         op = state.ops.get(event.command_id)
         keys = {op.pool} if op else set()
-    return {key: standing_of(state.pools[key]) for key in sorted(keys) if key in state.pools}
+    if not keys:
+        return {}
+    pools = [state.pools[key] for key in sorted(keys) if key in state.pools]
+    return {pool.key: standing_of(pool) for pool in pools if not state.at_rest(pool)}
 
 
 def _event_text(event: Event) -> str:

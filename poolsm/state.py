@@ -231,6 +231,17 @@ class State:
         """
         heappush(self.heap, (at_ms, key))
 
+    def due_by(self, at_ms: int) -> set[PoolKey]:
+        """Whose instants will have come by then."""
+        found: set[PoolKey] = set()
+        heap, places = self.heap, [0]
+        while places:
+            place = places.pop()
+            if place < len(heap) and heap[place][0] <= at_ms:
+                found.add(heap[place][1])
+                places += (2 * place + 1, 2 * place + 2)
+        return found
+
     def due(self) -> None:
         """Wake the pools whose instants have come."""
         while self.heap and self.heap[0][0] <= self.now_ms:

@@ -168,7 +168,7 @@ def standing_of(pool: Pool) -> PoolStanding:
         pool.spec.max_vm,
         pool.owned,
         pool.capacity,
-        {state: len(keys) for state, keys in sorted(pool.members.items()) if keys},
+        {state: len(keys) for state, keys in sorted(pool.members.items())},
         pool.pending_jobs,
     )
 

@@ -11,6 +11,7 @@ from poolsm.replay import replay as replay_entries
 from poolsm_runners.cli import exits
 from poolsm_runners.cli.output import iso, json_option, log_option, note, print_json
 from poolsm_runners.cli.sources import open_source
+from poolsm_runners.engine import uncollected
 
 PROGRESS_EVERY = 100_000  # entries
 
@@ -39,9 +40,10 @@ def replay(log: Path, words: bool, as_json: bool) -> int:
     def progress(count: int) -> None:
         note(f"replayed {count:,} of {last:,} events")
 
-    result = replay_entries(
-        source.read(), progress=progress, every=PROGRESS_EVERY, stop_at_reasons=words
-    )
+    with uncollected():
+        result = replay_entries(
+            source.read(), progress=progress, every=PROGRESS_EVERY, stop_at_reasons=words
+        )
     if as_json:
         print_json(
             {
