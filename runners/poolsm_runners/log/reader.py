@@ -55,8 +55,9 @@ class SqliteReader:
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Entry]:
         """As the port says."""
+        here = f"{self.path}: position "
         for stored in self.read_stored(after, upto):
-            yield restore(stored, f"{self.path}: position {stored.position}")
+            yield restore(stored, here + str(stored.position))
 
     def read_stored(self, after: int = 0, upto: int | None = None) -> Iterator[StoredEntry]:
         """As the port says."""

@@ -55,8 +55,10 @@ def restore(stored: StoredEntry, where: str) -> Entry:
     try:
         event = codec.decode_event(stored.kind, stored.version, stored.payload)
         commands = tuple(
-            codec.decode_command(command.kind, command.version, command.payload)
-            for command in stored.commands
+            [
+                codec.decode_command(command.kind, command.version, command.payload)
+                for command in stored.commands
+            ]
         )
     except (UnknownKindError, UnreadableRecordError) as error:
         error.args = (f"{where}: {error}",)
