@@ -44,11 +44,18 @@ class Reason:
 
 @frozen
 class Expectation:
-    """What a server must still be, read again just before the call, or nothing is done (R8)."""
+    """What a server must still be, read again just before the call, or nothing is done (R8).
+
+    Attributes:
+        attributed: its metadata does not prove that it is free.
+        claimant: whose it may be at most; empty for anybody's.
+        unproven: its metadata says nothing at all of attribution (R11).
+    """
 
     pool: PoolKey
     attributed: bool
     claimant: str = ""
+    unproven: bool = False
 
 
 @frozen

@@ -267,6 +267,20 @@ class AssignmentRequested(Event):
 
 
 @frozen(kw_only=True)
+class AttributionDeclared(Event):
+    """Somebody who kept the servers before us says whose one of them is, or that it is free (R11).
+
+    Known before the server is seen, or after. ``attributed`` holds whatever its metadata says;
+    ``not attributed`` only where its metadata says nothing. ``claimant`` is empty when free.
+    """
+
+    server_id: str
+    attributed: bool
+    claimant: str
+    origin: str
+
+
+@frozen(kw_only=True)
 class ReleaseRequested(Event):
     """The VM of this server id or request id is given back (R16)."""
 
@@ -308,6 +322,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     ConfigDeclared,
     ConfigRemoved,
     AssignmentRequested,
+    AttributionDeclared,
     ReleaseRequested,
     RebuildRequested,
 )

@@ -43,6 +43,8 @@ def verdict(command: Command, record: ServerRecord) -> str:
         return (
             f"expected reattrib={str(expect.attributed).lower()}, found {metadata.get(ATTRIBUTED)}"
         )
+    if expect.unproven and ATTRIBUTED in metadata:
+        return f"expected no reattrib, found {metadata[ATTRIBUTED]}"
     if expect.claimant and metadata.get(CLAIMANT, "") not in ("", expect.claimant):
         return f"expected claimant {expect.claimant!r}, found {metadata.get(CLAIMANT)!r}"
     return GO

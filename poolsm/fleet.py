@@ -19,6 +19,7 @@ from poolsm.entries import Entry
 from poolsm.errors import PoolsmError
 from poolsm.events import (
     AssignmentRequested,
+    AttributionDeclared,
     CallAnswered,
     ClockStepped,
     CommandsDispatched,
@@ -51,6 +52,7 @@ from poolsm.listing import diff_listing
 from poolsm.members import Anomaly, Moved
 from poolsm.observe import expected_servers, fold_listing, fold_record, missed_servers
 from poolsm.outcomes import begin_epoch, fold_answer, fold_dispatch
+from poolsm.ownership import declare_attribution
 from poolsm.plan import may_plan, plan
 from poolsm.records import ServerRecord
 from poolsm.snapshot import decode_state, encode_state
@@ -317,6 +319,8 @@ class Fleet:
                 requests.remove_config(state, event)
             case AssignmentRequested():
                 requests.request_assignment(state, event)
+            case AttributionDeclared():
+                declare_attribution(state, event)
             case ReleaseRequested():
                 requests.release(state, event)
             case _:

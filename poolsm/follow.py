@@ -8,6 +8,7 @@ from poolsm.commands import Command, CreateServer
 from poolsm.entries import Entry
 from poolsm.events import (
     AssignmentRequested,
+    AttributionDeclared,
     CallAnswered,
     CommandsDispatched,
     Event,
@@ -180,7 +181,7 @@ class Follower:
                 return event.request_id in subject.requests
             case ReleaseRequested():
                 return event.target in names | subject.requests
-            case RebuildRequested():
+            case RebuildRequested() | AttributionDeclared():
                 return event.server_id in names
             case PoolRemovalRequested() | PoolAcknowledged():
                 return event.pool in self._specs

@@ -18,6 +18,7 @@ from poolsm.vm import NOT_CAPACITY
 BY_ASSIGNMENT = "assignment"  # we granted a request
 BY_TRANSFER = "transfer"  # we drew it from a warm pool
 BY_METADATA = "metadata"  # its metadata said so
+BY_DECLARATION = "declaration"  # whoever kept it before us says so, its metadata does not
 UNPROVEN = "unproven"  # its metadata does not say; until an operator releases it (R11)
 
 # who is behind a power state (R9)
@@ -54,6 +55,14 @@ class Attribution:
     claimant: str
     by: str
     request_id: str = ""
+
+
+@frozen
+class DeclaredAttribution:
+    """What was said of a server by whoever kept it before us; ``claimant`` empty when free."""
+
+    attributed: bool
+    claimant: str
 
 
 @define
@@ -269,6 +278,7 @@ class Config:
     name: str
     data: SecretRef
     order: int
+    origin: str = ""
 
 
 @frozen

@@ -24,7 +24,7 @@ from poolsm.members import (
     Tombstone,
     Vm,
 )
-from poolsm.ownership import fold_tags
+from poolsm.ownership import fold_tags, heed_declaration
 from poolsm.records import ServerRecord
 from poolsm.spec import PoolKey
 from poolsm.state import State
@@ -250,6 +250,8 @@ def adopt(
         )
         state.anomaly("second_manager", str(key), pool.second_manager)
     _fold_known(state, vm, record, max(started_ms, 1))
+    if vm.key in state.vms:
+        heed_declaration(state, vm)
     if vm.state == BUILD and attribution is None and ours:
         vm.booting = True
         state.index(vm)

@@ -6,10 +6,11 @@ from operator import attrgetter
 
 from poolsm import answers
 from poolsm.answers import Outcome, classify
+from poolsm.commands import ATTRIBUTED
 from poolsm.events import CallAnswered, CommandsDispatched
 from poolsm.failure import count_failure, forget_probe, pause_for_quota, pause_ms
 from poolsm.identity import jitter
-from poolsm.members import Op, Target, Vm
+from poolsm.members import BY_DECLARATION, UNPROVEN, Attribution, Op, Target, Vm
 from poolsm.observe import fold_record, meet, vm_gone
 from poolsm.state import ALL_SHORT, State
 from poolsm.target import resolve_target
@@ -236,7 +237,12 @@ def _undo_claim(state: State, vm: Vm, why: str) -> None:
     if home is not None and home in state.pools:
         state.give_to(vm, home)
     vm.booting = vm.booting and home is None
+    held, wanted = vm.attribution, vm.wanted
     vm.attribution, vm.drawn_from, vm.wanted, vm.wanted_name = None, None, {}, ""
+    if held is not None and held.by == BY_DECLARATION:
+        vm.attribution, vm.wanted = held, wanted  # it holds whatever the cloud says of it
+    elif vm.server_id in state.declared and ATTRIBUTED not in vm.metadata:
+        vm.attribution = Attribution(vm.pool.user_id, UNPROVEN)
     vm.tag_after_ms = _later(state, vm, 1, state.settings.power_repeat_s)
     state.index(vm)
     state.wake_short()

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from poolsm.assignment import WAITING
 from poolsm.commands import ATTRIBUTED, CLAIMANT, LOG_ID, REQUEST_ID, SERVERPOOL_ID, USER_ID
+from poolsm.events import AttributionDeclared
 from poolsm.failure import end_booting
 from poolsm.members import (
     BY_ASSIGNMENT,
+    BY_DECLARATION,
     BY_METADATA,
     BY_TRANSFER,
+    UNPROVEN,
     Assignment,
     Attribution,
+    DeclaredAttribution,
     Vm,
 )
 from poolsm.records import ServerRecord
@@ -99,7 +103,7 @@ def _fold_attribution(state: State, vm: Vm, metadata: dict[str, str]) -> None:
         vm.condemned = ""
         state.index(vm)
     elif held is not None and flag == "false":
-        if held.by in (BY_ASSIGNMENT, BY_TRANSFER):
+        if held.by in (BY_ASSIGNMENT, BY_TRANSFER, BY_DECLARATION):
             # Ours to say, not theirs: say it again.
             state.anomaly("attribution_undone", vm.key, f"reattrib is false, held by {held.by}")
             vm.wanted = {ATTRIBUTED: "true", CLAIMANT: held.claimant}
@@ -132,3 +136,37 @@ def _recall_request(state: State, vm: Vm, metadata: dict[str, str]) -> None:
     state.close_request(assignment)
     state.index(vm)
     state.wake(vm.pool)
+
+
+def declare_attribution(state: State, event: AttributionDeclared) -> None:
+    """Take over what the servers' former keeper knows of one; it waits until that is seen (R11)."""
+    state.declared[event.server_id] = DeclaredAttribution(event.attributed, event.claimant)
+    vm = state.vms.get(state.by_server.get(event.server_id, ""))
+    if vm is not None:
+        heed_declaration(state, vm)
+
+
+def heed_declaration(state: State, vm: Vm) -> None:
+    """Attribute a VM as it was declared, or have it made free where its metadata is silent.
+
+    What we granted since is newer, and stays. A VM that is declared free stays attributed until
+    its metadata proves otherwise: that is written first, so that whoever reads it later, a
+    runner without this log or the service before us, knows the same.
+    """
+    declared, held = state.declared.get(vm.server_id), vm.attribution
+    if declared is None or (held is not None and held.by in (BY_ASSIGNMENT, BY_TRANSFER)):
+        return
+    flag = vm.metadata.get(ATTRIBUTED)
+    if vm.leaving or vm.wanted:
+        state.anomaly("declared_late", vm.key, "its attribution was declared while it changed")
+    elif declared.attributed:
+        vm.attribution = Attribution(declared.claimant, BY_DECLARATION)
+        vm.condemned = ""
+        state.pools[vm.pool].freed.discard(vm.key)
+        if flag == "false":
+            vm.wanted = {ATTRIBUTED: "true", CLAIMANT: declared.claimant}
+            vm.tag_after_ms = 0
+        state.index(vm)
+    elif held is not None and held.by == UNPROVEN and flag is None:
+        state.pools[vm.pool].freed.add(vm.key)
+        state.index(vm)

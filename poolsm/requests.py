@@ -138,7 +138,9 @@ def declare_config(state: State, event: ConfigDeclared) -> None:
     """A named config is new or changed; VMs built later use it."""
     state.config_order += 1
     key = f"{event.user_id}/{event.name}"
-    state.configs[key] = Config(event.user_id, event.name, event.data, state.config_order)
+    state.configs[key] = Config(
+        event.user_id, event.name, event.data, state.config_order, event.origin
+    )
     _wake_users(state, event.name)
 
 

@@ -23,6 +23,7 @@ from poolsm.members import (
     Assignment,
     Condition,
     Config,
+    DeclaredAttribution,
     Loss,
     Moved,
     Op,
@@ -72,6 +73,7 @@ class State:
     ops: dict[str, Op] = Factory(dict)
     strays: dict[str, ServerRecord] = Factory(dict)  # servers tagged for undeclared pools
     unreadable: dict[str, ServerRecord] = Factory(dict)  # records that may be ours or not
+    declared: dict[str, DeclaredAttribution] = Factory(dict)  # by server id
     tombstones: dict[str, Tombstone] = Factory(dict)
     removed: dict[PoolKey, PoolSpec] = Factory(dict)
     assignments: dict[str, Assignment] = Factory(dict)
@@ -321,6 +323,7 @@ class State:
         self.unindex(vm)
         del self.vms[vm.key]
         self.by_server.pop(vm.server_id, None)
+        self.declared.pop(vm.server_id, None)
         self.by_name.pop(vm.name, None)
         if vm.server_id:
             self.bury(vm, final=final)

@@ -24,6 +24,7 @@ from poolsm.commands import (
 from poolsm.entries import Entry
 from poolsm.events import (
     AssignmentRequested,
+    AttributionDeclared,
     CallAnswered,
     Event,
     ListingCompleted,
@@ -82,6 +83,10 @@ class _Search:
             self.words.add(event.request_id)
             if event.request_id == self.target:
                 self.subject.requests.add(self.target)
+        elif isinstance(event, AttributionDeclared):
+            self.words.add(event.server_id)
+            if event.server_id == self.target:
+                self._meet(event.server_id)
 
     def _read_command(self, command: Command) -> None:
         subject, target = self.subject, self.target

@@ -15,6 +15,7 @@ from poolsm.commands import (
 )
 from poolsm.events import (
     AssignmentRequested,
+    AttributionDeclared,
     CallAnswered,
     ClockStepped,
     Event,
@@ -62,6 +63,7 @@ _RULES = {
     "R4 warm pool": "a ready VM of a warm pool serves better than a new one",
     "R4 refresh": "its image is out of date",
     "R6 failure": "it failed",
+    "R11 start-up": "nothing proved that it is free",
     "R12 removal": "its pool is being removed",
     "R8 scale_down": "the pool has more VMs than its maximum",
     "R8 repeat": "the deletion before had no effect",
@@ -191,6 +193,9 @@ def event_text(event: Event) -> str:
                 f"{event.claimant} asked for a VM of pool {event.pool} "
                 f"(request {event.request_id}, by {event.origin})."
             )
+        case AttributionDeclared():
+            whose = f"{event.claimant}'s" if event.attributed else "free"
+            return f"It was declared to be {whose} (by {event.origin})."
         case ReleaseRequested():
             return f"{event.target} was given back (by {event.origin})."
         case RebuildRequested():

@@ -16,7 +16,7 @@ from poolsm.commands import (
     Reason,
     RenameServer,
 )
-from poolsm.members import Assignment, Pool, Target, Vm
+from poolsm.members import UNPROVEN, Assignment, Pool, Target, Vm
 from poolsm.requests import waiting_requests
 from poolsm.spec import WARM_MATCHES
 from poolsm.state import State
@@ -112,10 +112,14 @@ def tag(pool: Pool, state: State) -> list[Command]:
             continue
         if vm.wanted:
             attributed = vm.wanted[ATTRIBUTED] == "true"
+            unproven = not attributed and ATTRIBUTED not in vm.metadata
+            expect = Expectation(
+                vm.drawn_from or vm.pool, attributed=not attributed, unproven=unproven
+            )
             drafts.append(
                 ClaimServer(
                     server_id=vm.server_id,
-                    expect=Expectation(vm.drawn_from or vm.pool, attributed=not attributed),
+                    expect=expect,
                     metadata=vm.wanted,
                     reason=Reason("R4 warm pool", "the claim is not observed yet"),
                 )
@@ -133,13 +137,26 @@ def tag(pool: Pool, state: State) -> list[Command]:
 
 
 def reuse(pool: Pool, state: State) -> list[Command]:
-    """A released VM of a pool that reuses VMs becomes free again in the cloud (R16)."""
+    """A released VM of a pool that reuses VMs becomes free again in the cloud (R16).
+
+    And one whose metadata says nothing becomes free once that was declared of it (R11).
+    """
     if not pool.freed or suspended(pool, state):
         return []
     drafts: list[Command] = []
     for vm in state.named(pool.freed):
         held = vm.attribution
         if held is None or vm.op or vm.wanted or not vm.server_id:
+            continue
+        if held.by == UNPROVEN and vm.server_id in state.declared:
+            drafts.append(
+                ClaimServer(
+                    server_id=vm.server_id,
+                    expect=Expectation(pool.key, attributed=True, unproven=True),
+                    metadata={ATTRIBUTED: "false"},
+                    reason=Reason("R11 start-up", "declared free; its metadata does not say so"),
+                )
+            )
             continue
         drafts.append(
             ClaimServer(
