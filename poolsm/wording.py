@@ -63,7 +63,7 @@ _RULES = {
     "R4 warm pool": "a ready VM of a warm pool serves better than a new one",
     "R4 refresh": "its image is out of date",
     "R6 failure": "it failed",
-    "R11 start-up": "nothing proved that it is free",
+    "R11 start-up": "its metadata has to say whose it is",
     "R12 removal": "its pool is being removed",
     "R8 scale_down": "the pool has more VMs than its maximum",
     "R8 repeat": "the deletion before had no effect",

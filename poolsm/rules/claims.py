@@ -16,7 +16,7 @@ from poolsm.commands import (
     Reason,
     RenameServer,
 )
-from poolsm.members import UNPROVEN, Assignment, Pool, Target, Vm
+from poolsm.members import BY_DECLARATION, UNPROVEN, Assignment, Pool, Target, Vm
 from poolsm.requests import waiting_requests
 from poolsm.spec import WARM_MATCHES
 from poolsm.state import State
@@ -121,7 +121,7 @@ def tag(pool: Pool, state: State) -> list[Command]:
                     server_id=vm.server_id,
                     expect=expect,
                     metadata=vm.wanted,
-                    reason=Reason("R4 warm pool", "the claim is not observed yet"),
+                    reason=_why_again(vm),
                 )
             )
         elif vm.wanted_name and vm.name != vm.wanted_name:
@@ -134,6 +134,14 @@ def tag(pool: Pool, state: State) -> list[Command]:
                 )
             )
     return drafts
+
+
+def _why_again(vm: Vm) -> Reason:
+    held = vm.attribution
+    if held is not None and held.by == BY_DECLARATION:
+        text = f"declared to be {held.claimant}'s; its metadata says that it is free"
+        return Reason("R11 start-up", text)
+    return Reason("R4 warm pool", "the claim is not observed yet")
 
 
 def reuse(pool: Pool, state: State) -> list[Command]:
@@ -154,7 +162,7 @@ def reuse(pool: Pool, state: State) -> list[Command]:
                     server_id=vm.server_id,
                     expect=Expectation(pool.key, attributed=True, unproven=True),
                     metadata={ATTRIBUTED: "false"},
-                    reason=Reason("R11 start-up", "declared free; its metadata does not say so"),
+                    reason=Reason("R11 start-up", "declared free; its metadata says nothing"),
                 )
             )
             continue

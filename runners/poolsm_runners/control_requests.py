@@ -19,6 +19,7 @@ from poolsm.state import State
 from poolsm.views import assignment_view, fleet_view, pool_view, vm_view, vm_views
 from poolsm_runners import operations
 from poolsm_runners.operations import ConfigDeclaration, Desk, PoolDeclaration, pool_named
+from poolsm_runners.takeover import AttributionDeclaration, take_over
 
 Make = Callable[[Desk], Awaitable[list[Event]]]
 
@@ -28,6 +29,14 @@ class Apply(msgspec.Struct, frozen=True, tag="apply", forbid_unknown_fields=True
 
     pools: tuple[PoolDeclaration, ...] = ()
     configs: tuple[ConfigDeclaration, ...] = ()
+
+
+class TakeOver(msgspec.Struct, frozen=True, tag="take_over", forbid_unknown_fields=True):
+    """Take pools, configs and attributions over from the service before us (R11)."""
+
+    pools: tuple[PoolDeclaration, ...] = ()
+    configs: tuple[ConfigDeclaration, ...] = ()
+    attributions: tuple[AttributionDeclaration, ...] = ()
 
 
 class Remove(msgspec.Struct, frozen=True, tag="remove", forbid_unknown_fields=True):
@@ -87,7 +96,17 @@ class Status(msgspec.Struct, frozen=True, tag="status", forbid_unknown_fields=Tr
 
 
 Request = (
-    Apply | Remove | Assign | Ask | Release | Reset | Acknowledge | ConfirmLoss | Trim | Status
+    Apply
+    | TakeOver
+    | Remove
+    | Assign
+    | Ask
+    | Release
+    | Reset
+    | Acknowledge
+    | ConfirmLoss
+    | Trim
+    | Status
 )
 
 
@@ -172,6 +191,8 @@ async def carry_out(host: Host, envelope: Envelope) -> Result:
     if isinstance(request, Trim):
         await host.trim(request.upto)
         return Done((f"events up to {request.upto} are in the archive",), (), host.state.position)
+    if isinstance(request, TakeOver):
+        return await _take_over(host, request, envelope.origin)
 
     async def make(desk: Desk) -> list[Event]:
         return _events(desk, request)
@@ -240,6 +261,21 @@ async def _apply(host: Host, request: Apply, origin: str) -> Done:
         verb = ("changed" if key in known else "declared") if key in declared else "unchanged"
         lines.append(f"pool {key}: {verb}")
     return Done(tuple(lines), _warnings(steps), host.state.position)
+
+
+async def _take_over(host: Host, request: TakeOver, origin: str) -> Done:
+    lines: tuple[str, ...] = ()
+
+    async def make(desk: Desk) -> list[Event]:
+        nonlocal lines
+        taken = await take_over(
+            desk, list(request.pools), list(request.configs), list(request.attributions)
+        )
+        lines = taken.lines
+        return list(taken.events)
+
+    steps = await host.submit(make, origin)
+    return Done(lines, _warnings(steps), host.state.position)
 
 
 def _warnings(steps: Sequence[Step]) -> tuple[str, ...]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import os
+import secrets
 import uuid
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from poolsm import Step
+from poolsm import Fleet, Step
 from poolsm.commands import Command
 from poolsm.entries import Entry
-from poolsm.events import Event
+from poolsm.events import Event, LogOpened
 from poolsm.spec import SecretRef
 from poolsm.views import fleet_view
-from poolsm_runners.engine import Engine, Watcher
+from poolsm_runners.engine import Engine, Watcher, open_fleet
+from poolsm_runners.log import sqlite
 from poolsm_runners.log.port import (
     LogHeader,
     LogSource,
@@ -80,6 +85,23 @@ class DryLog:
 
     async def close(self) -> None:
         """Nothing to give up."""
+
+
+async def open_dry(path: Path, now_ms: int) -> tuple[DryLog, Fleet]:
+    """The log at ``path`` without a trace, or one made up where there is none.
+
+    Raises:
+        LogOpenError: there is something else.
+    """
+    exists = await asyncio.to_thread(os.path.lexists, path)
+    source = sqlite.open_read_only(path) if exists else None
+    key = source.secret_key() if source else secrets.token_bytes(32)
+    log = DryLog(source, key, now_ms)
+    fleet = open_fleet(log)
+    if fleet.position == 0:
+        opened = LogOpened(at_ms=now_ms, log_id=log.header.log_id)
+        await Engine(log, fleet).record(opened)
+    return log, fleet
 
 
 class DryReport:

@@ -195,7 +195,7 @@ class _Reader:
         name = fields.text("name", needs="give the name that pools use as config_id")
         user = fields.text("user", "user_id", default=SYSTEM_USER_ID)
         for key, value in (("name", name), ("user", user)):
-            if key not in fields.bad and not _is_name(value):
+            if key not in fields.bad and not is_name(value):
                 remedy = f"use 1 to {NAME_LIMIT_CHARS} printable characters, no outer blanks, no /"
                 fields.refuse(key, shown(value), "is no name", remedy)
         data = self._data(fields, "data", "data_file", template=True)
@@ -359,6 +359,7 @@ def _read_text(path: Path, limit_bytes: int) -> str:
         raise _UnreadableError("is no UTF-8 text; save it as UTF-8") from None
 
 
-def _is_name(value: str) -> bool:
+def is_name(value: str) -> bool:
+    """Whether a config or its user may be called so."""
     fits = 0 < len(value) <= NAME_LIMIT_CHARS and value == value.strip()
     return fits and value.isprintable() and "/" not in value

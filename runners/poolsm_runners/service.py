@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -13,16 +11,15 @@ import structlog
 from attrs import field, frozen
 
 from poolsm import Fleet
-from poolsm.events import Event, LogOpened
+from poolsm.events import Event
 from poolsm.spec import RunnerSettings, SecretRef
 from poolsm_runners.budget import Backoff, Budget
 from poolsm_runners.clock import Clock, FastClock, WallClock
 from poolsm_runners.cloud.gateway import Gateway
 from poolsm_runners.cloud.port import Cloud, Deadlines, ListingError, Projects, Transport
 from poolsm_runners.control import ControlServer
-from poolsm_runners.dry import DryLog
-from poolsm_runners.engine import Engine, Watcher, open_fleet
-from poolsm_runners.log import sqlite
+from poolsm_runners.dry import open_dry
+from poolsm_runners.engine import Engine, Watcher
 from poolsm_runners.log.port import Log, LogLockedError, LogOpenError, LogWriteError
 from poolsm_runners.log_setup import open_or_create
 from poolsm_runners.monitoring import Monitoring
@@ -129,15 +126,7 @@ def _transport(config: RunConfig, clock: Clock, fleet: Fleet) -> Transport:
 async def _open(config: RunConfig, clock: Clock) -> tuple[Log, Fleet]:
     if not config.dry_run:
         return await open_or_create(config.log, clock.now_ms())
-    exists = await asyncio.to_thread(os.path.lexists, config.log)
-    source = sqlite.open_read_only(config.log) if exists else None
-    key = source.secret_key() if source else secrets.token_bytes(32)
-    log = DryLog(source, key, clock.now_ms())
-    fleet = open_fleet(log)
-    if fleet.position == 0:
-        opened = LogOpened(at_ms=clock.now_ms(), log_id=log.header.log_id)
-        await Engine(log, fleet).record(opened)
-    return log, fleet
+    return await open_dry(config.log, clock.now_ms())
 
 
 async def _reopen(config: RunConfig, clock: Clock, stop: asyncio.Event) -> tuple[Log, Fleet] | None:

@@ -27,8 +27,10 @@ from poolsm_runners.control_requests import (
     Result,
     Standing,
     Status,
+    TakeOver,
     carry_out,
 )
+from poolsm_runners.dry import open_dry
 from poolsm_runners.engine import Engine, open_fleet
 from poolsm_runners.log import lock, sqlite
 from poolsm_runners.log.files import real_path
@@ -77,6 +79,21 @@ def perform(log: Path, request: Request, *, origin: str = "") -> tuple[Result, b
                     "waiting for its cloud"
                 ) from None
         time.sleep(PAUSE_S)
+
+
+def rehearse(log: Path, request: Request, *, origin: str = "") -> tuple[Result, State]:
+    """What :func:`perform` would answer, and the state after it; nothing is changed.
+
+    Raises:
+        RefusedError: it could not be carried out as it is.
+        LogOpenError: there is something else than a log.
+    """
+    return asyncio.run(_rehearse(log, Envelope(request, origin or command_line_origin())))
+
+
+async def _rehearse(path: Path, envelope: Envelope) -> tuple[Result, State]:
+    log, fleet = await open_dry(path, WallClock().now_ms())
+    return await carry_out(_Offline(Engine(log, fleet)), envelope), fleet.state
 
 
 def read_status(log: Path, *, vms: bool = False) -> Standing:
@@ -154,7 +171,7 @@ class _Offline:
 
 
 async def _offline(path: Path, envelope: Envelope) -> Result:
-    if not isinstance(envelope.request, Apply):
+    if not isinstance(envelope.request, Apply | TakeOver):
         await asyncio.to_thread(_refuse_no_log, path)
     log, fleet = await open_or_create(path, WallClock().now_ms())
     try:

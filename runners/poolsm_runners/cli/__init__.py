@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "acknowledge": ("operator", "Say that a second manager or re-tagged servers were seen to."),
     "reset": ("operator", "Have a pool try again now."),
     "confirm-loss": ("operator", "Say that the servers that vanished at once are gone."),
+    "migrate": ("migrate", "Take pools over from the replaced service's database."),
     "explain": ("explain", "Tell why a VM, pool or command is as it is."),
     "events": ("events", "List, export and import the events of a log."),
     "backup": ("keeping", "Copy the log, while a runner writes to it."),
