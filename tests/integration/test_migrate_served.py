@@ -1,7 +1,10 @@
 """Moving in, end to end on the served cloud: from the old service's leavings to a quiet runner."""
 
+import json
 import os
 import sqlite3
+import subprocess
+import sys
 import warnings
 from contextlib import closing
 
@@ -15,7 +18,7 @@ from poolsm_runners.control_requests import Release
 from poolsm_runners.log import sqlite
 from tests.integration.moving import Operator
 from tests.integration.oldservice import OldService
-from tests.integration.running import RunnerProcess, until
+from tests.integration.running import ROOT, RunnerProcess, until
 from tests.integration.served import INFRA, VM, serving
 
 IMPOSSIBLE = "99"
@@ -141,6 +144,7 @@ def test_the_whole_cut_over(moving, tmp_path):
     finally:
         runner.end()
     assert operator.rehearse_run() == ["would do nothing"]  # from here on
+    go_back(operator, old, left)
     assert replay(sqlite.open_read_only(operator.log).read()).same
 
 
@@ -181,6 +185,24 @@ def go_on(runner, old, left):
     intruder = old.server("exam", "bob", tag="false", row=None)
     until("a second manager", lambda: "SecondManager" in reasons(runner, "exam"), 40)
     assert intruder in old.statuses()
+
+
+def go_back(operator, old, left):
+    """The old file learns whose each VM is by now, the way the documentation says."""
+    script = ROOT / "docs/examples/attributed_sql.py"
+    told = operator.poolsm("status", "--vms", "--json").stdout
+    made = subprocess.run(
+        [sys.executable, script], input=told, capture_output=True, text=True, check=True
+    )
+    with closing(sqlite3.connect(old.path)) as connection:
+        connection.executescript(made.stdout)
+        rows = dict(connection.execute("SELECT id, reattrib FROM servers"))
+        pools = dict(connection.execute("SELECT id, serverpool_id FROM servers"))
+    attributed = {vm["server_id"] for vm in json.loads(told)["vms"] if vm["attributed"]}
+    assert attributed == {server_id for server_id in rows if rows[server_id]} & attributed
+    assert left.theirs["unknown to the database"] in attributed
+    assert pools[left.theirs["unknown to the database"]] == "exam"
+    assert {rows[server_id] for server_id in left.free_ones} == {0}
 
 
 def tag_of(old, server_id):

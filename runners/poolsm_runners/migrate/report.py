@@ -100,7 +100,7 @@ def _outlook(spec: PoolSpec, servers: list[Found]) -> str:
         parts.append(f"{failed} free ones in ERROR are deleted")
     if capacity < spec.min_vm:
         parts.append(f"{spec.min_vm - capacity} are created or drawn")
-    elif spec.max_vm and capacity > spec.max_vm and not spec.warm:
+    elif idle and spec.max_vm and capacity > spec.max_vm and not spec.warm:
         parts.append(f"{min(idle, capacity - spec.max_vm)} of {idle} free ones are deleted")
     return ", ".join(parts)
 
