@@ -20,6 +20,7 @@ from poolsm.events import CallAnswered, Event, ListingFailed, RunnerStarted, Run
 from poolsm.members import Anomaly, Condition, Moved, Op
 from poolsm.spec import PoolKey
 from poolsm.state import State
+from poolsm.vm import DELETING, MISSING
 from poolsm_runners.engine import Engine, Watcher
 
 logger = structlog.get_logger("poolsm")
@@ -66,6 +67,7 @@ class _Lines:
     def __init__(self, state: State) -> None:
         self._state = state
         self._commands = {op.command_id: self._about(op) for op in state.ops.values()}
+        self._leaving: dict[str, str] = {}  # VM key: server id; known no more once it is gone
         self._conditions: dict[tuple[PoolKey, str], Condition] = {}
 
     def watch(self, event: Event, step: Step) -> None:
@@ -161,11 +163,15 @@ class _Lines:
 
     def _move(self, move: Moved, position: int) -> None:
         vm = self._state.vms.get(move.vm)
+        server_id = self._leaving.pop(move.vm, "")
+        server_id = vm.server_id if vm else server_id
+        if move.dest in {DELETING, MISSING}:
+            self._leaving[move.vm] = server_id
         logger.info(
             "vm.moved",
             vm=move.name or move.vm,
             key=move.vm,
-            server_id=vm.server_id if vm else "",
+            server_id=server_id,
             pool=str(move.pool),
             source=move.source,
             state=move.dest,

@@ -42,6 +42,7 @@ def lived(tmp_path_factory):
         until(lambda: answered("ClaimServer"), "it is claimed")
         perform(log, Release("seat-1"))
         until(lambda: answered("DeleteServer"), "it is deleted")
+        until(lambda: any(line.get("state") == "deleted" for line in lines), "it is gone")
         run.stop()
     return lines, {entry.position: entry for entry in sqlite.open_read_only(log).read()}
 
@@ -82,7 +83,8 @@ def test_every_line_of_an_event_has_its_position(lived):
     assert all(line["position"] in entries for line in found)
     moves = [line for line in lines if line["event"] == "vm.moved"]
     assert {line["pool"] for line in moves} == {"ann/lab"}
-    assert any(UUID.fullmatch(line["server_id"]) for line in moves)
+    assert {"ACTIVE", "deleting", "deleted"} <= {line["state"] for line in moves}
+    assert all(UUID.fullmatch(line["server_id"]) for line in moves)
 
 
 def test_a_refusal_is_a_warning_with_the_clouds_words(tmp_path, monkeypatch):
