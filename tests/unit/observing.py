@@ -78,6 +78,9 @@ class Run:
             asyncio.run(self._serve())
         except PoolsmError as error:
             self.error = error
+        except Exception as error:
+            self.error = error  # for whoever is waiting
+            raise
 
     async def _serve(self):
         self._loop = asyncio.get_running_loop()
@@ -105,7 +108,7 @@ class Run:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
-        except urllib.error.URLError:
+        except (urllib.error.URLError, ConnectionError):  # not yet, or no more
             assert self.error is None, self.error
             return None
 
