@@ -230,6 +230,55 @@ class PoolAcknowledged(Event):
 
 
 @frozen(kw_only=True)
+class PoolPaused(Event):
+    """An operator wants nothing done to a pool by itself, until it is resumed."""
+
+    pool: PoolKey
+    why: str
+    origin: str
+
+
+@frozen(kw_only=True)
+class PoolResumed(Event):
+    """The rules apply to a paused pool again."""
+
+    pool: PoolKey
+    origin: str
+
+
+@frozen(kw_only=True)
+class FleetPaused(Event):
+    """An operator wants nothing done to any pool by itself, until the fleet is resumed."""
+
+    why: str
+    origin: str
+
+
+@frozen(kw_only=True)
+class FleetResumed(Event):
+    """The rules apply again; pools that were paused by themselves stay so."""
+
+    origin: str
+
+
+@frozen(kw_only=True)
+class VmHeld(Event):
+    """A VM is kept as it is, for somebody to look at. ``target`` is a server id, name or key."""
+
+    target: str
+    why: str
+    origin: str
+
+
+@frozen(kw_only=True)
+class VmUnheld(Event):
+    """The rules apply to a held VM again."""
+
+    target: str
+    origin: str
+
+
+@frozen(kw_only=True)
 class LossConfirmed(Event):
     """An operator confirms that the servers lost all at once are gone (R10)."""
 
@@ -318,6 +367,12 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     PoolRemovalRequested,
     PoolReset,
     PoolAcknowledged,
+    PoolPaused,
+    PoolResumed,
+    FleetPaused,
+    FleetResumed,
+    VmHeld,
+    VmUnheld,
     LossConfirmed,
     ConfigDeclared,
     ConfigRemoved,

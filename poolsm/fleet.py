@@ -27,6 +27,8 @@ from poolsm.events import (
     ConfigRemoved,
     Event,
     FlavorsListed,
+    FleetPaused,
+    FleetResumed,
     ImagesListed,
     ListingCompleted,
     ListingFailed,
@@ -35,8 +37,10 @@ from poolsm.events import (
     NetworksListed,
     PoolAcknowledged,
     PoolDeclared,
+    PoolPaused,
     PoolRemovalRequested,
     PoolReset,
+    PoolResumed,
     QuietPeriod,
     RebuildRequested,
     ReleaseRequested,
@@ -44,6 +48,8 @@ from poolsm.events import (
     RunnerStopped,
     ServerObserved,
     Ticked,
+    VmHeld,
+    VmUnheld,
     ZoneRulesLoaded,
 )
 from poolsm.images import resolve_image
@@ -220,6 +226,7 @@ class Fleet:
                 if event.listings:
                     self._watch_listing(event.listing_started_ms)
             case ListingFailed():
+                state.listing_failed_ms = state.listing_failed_ms or state.now_ms
                 state.listing_error = event.message
             case ImagesListed() | FlavorsListed() | NetworksListed():
                 self._fold_catalog(event)
@@ -313,6 +320,12 @@ class Fleet:
                 requests.acknowledge(state, event)
             case LossConfirmed():
                 requests.confirm_loss(state, event)
+            case PoolPaused() | PoolResumed() | FleetPaused() | FleetResumed():
+                requests.pause(state, event)
+            case VmHeld():
+                requests.hold_vm(state, event)
+            case VmUnheld():
+                requests.unhold_vm(state, event)
             case ConfigDeclared():
                 requests.declare_config(state, event)
             case ConfigRemoved():
@@ -349,6 +362,14 @@ class Fleet:
             started_ms=started_ms,
             at_ms=at_ms,
         )
+
+    def stands(self, command_id: str) -> bool:
+        """Whether a command is still to be sent: ask right before recording its dispatch.
+
+        A pause or a hold ends what was decided and not sent; so does the end of its VM.
+        """
+        op = self._state.ops.get(command_id)
+        return op is not None and op.dispatched_ms is None
 
     def snapshot(self) -> bytes | None:
         """The state for a log snapshot; None while quiet events wait for their summary."""

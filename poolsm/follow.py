@@ -12,14 +12,20 @@ from poolsm.events import (
     CallAnswered,
     CommandsDispatched,
     Event,
+    FleetPaused,
+    FleetResumed,
     LossConfirmed,
     PoolAcknowledged,
     PoolDeclared,
+    PoolPaused,
     PoolRemovalRequested,
+    PoolResumed,
     RebuildRequested,
     ReleaseRequested,
     RunnerStarted,
     Ticked,
+    VmHeld,
+    VmUnheld,
 )
 from poolsm.fleet import Step
 from poolsm.members import BY_USER, UNPROVEN, Attribution, Moved, Vm
@@ -183,9 +189,11 @@ class Follower:
                 return event.target in names | subject.requests
             case RebuildRequested() | AttributionDeclared():
                 return event.server_id in names
-            case PoolRemovalRequested() | PoolAcknowledged():
+            case PoolRemovalRequested() | PoolAcknowledged() | PoolPaused() | PoolResumed():
                 return event.pool in self._specs
-            case LossConfirmed():
+            case VmHeld() | VmUnheld():
+                return event.target in names
+            case LossConfirmed() | FleetPaused() | FleetResumed():
                 return bool(self._before)
             case _:
                 return False

@@ -49,6 +49,20 @@ class Moved:
 
 
 @frozen
+class Stop:
+    """An operator's word that something is to be left as it is: a pause, or a hold."""
+
+    why: str
+    origin: str
+    since_ms: int
+
+    @property
+    def text(self) -> str:
+        """By whom, and why."""
+        return f"by {self.origin}: {self.why}" if self.why else f"by {self.origin}"
+
+
+@frozen
 class Attribution:
     """Whose a VM is; no automatic rule but the schedule touches it then (R15)."""
 
@@ -121,6 +135,7 @@ class Vm:
     tag_after_ms: int = 0
     proofs: int = 0  # lookups that answered 404 while it was missing
     proof_after_ms: int = 0
+    held: Stop | None = None  # kept as it is, until an operator says otherwise
 
     @property
     def age_key(self) -> tuple[str, int, str]:
@@ -155,6 +170,8 @@ class Pool:
     image_retry: str = ""  # "", "asked" (FetchImage in flight), "done" (one more try)
     second_manager: str = ""
     conditions: dict[str, Condition] = Factory(dict)
+    since: dict[str, tuple[str, int]] = Factory(dict)  # condition type -> status, since when
+    paused: Stop | None = None
     day_wake_ms: int = 0  # when its change of day is next looked at
     # rebuilt from the VMs
     members: dict[str, set[str]] = field(factory=dict, eq=False)  # state -> VM keys, if any
@@ -165,6 +182,7 @@ class Pool:
     booting: set[str] = field(factory=set, eq=False)
     deleting_or_condemned: set[str] = field(factory=set, eq=False)
     tagging: set[str] = field(factory=set, eq=False)
+    held: set[str] = field(factory=set, eq=False)
     disputed: dict[str, str] = field(factory=dict)  # VM key -> how its metadata differs
     blank: set[str] = field(factory=set)  # VM keys whose record carries no metadata
     freed: set[str] = field(factory=set)  # released VMs to be made free again

@@ -74,7 +74,7 @@ def fold_listing(state: State, event: ListingCompleted, started_ms: int) -> None
         state.guard_listings -= 1
         for key in state.pools:
             state.wake(key)
-    state.listing_error = ""
+    state.listing_error, state.listing_failed_ms = "", 0
 
 
 def suspect_loss(state: State, absent: tuple[str, ...]) -> None:

@@ -42,7 +42,7 @@ def begin_epoch(state: State) -> None:
         if op.vm and op.vm not in state.vms:
             _land(state, op)
         elif op.dispatched_ms is None:
-            _end_unsent(state, op)
+            end_unsent(state, op)
         else:
             _fold_unknown(state, op, Outcome(answers.UNKNOWN, "the runner ended before its answer"))
 
@@ -52,7 +52,8 @@ def _in_order(state: State) -> list[Op]:
     return sorted(state.ops.values(), key=_command_id)
 
 
-def _end_unsent(state: State, op: Op) -> None:
+def end_unsent(state: State, op: Op) -> None:
+    """A command that was decided and never sent is as if it had not been decided."""
     vm = _land(state, op)
     if op.kind == "CreateServer" and vm is not None:
         _end_creation(state, vm)

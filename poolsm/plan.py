@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from poolsm.commands import Command
+from poolsm.conditions import note_statuses
 from poolsm.failure import breaker_allows, creation_failed, end_booting
 from poolsm.issue import issue
 from poolsm.members import Pool
@@ -53,6 +54,7 @@ def plan(state: State, position: int) -> list[Command]:
         note_stuck(pool, state)
         watch_the_day(pool, state)
         forget_drained(state, pool)
+    note_statuses(state, [pool for pool in pools if pool.key in state.pools])
     return commands  # pools that changed meanwhile stay due for the next round
 
 

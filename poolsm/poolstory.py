@@ -7,8 +7,18 @@ from collections import Counter
 from attrs import frozen
 
 from poolsm.commands import Command
+from poolsm.conditions import why_at
 from poolsm.entries import Entry
-from poolsm.events import PoolAcknowledged, PoolDeclared, PoolRemovalRequested, PoolReset
+from poolsm.events import (
+    FleetPaused,
+    FleetResumed,
+    PoolAcknowledged,
+    PoolDeclared,
+    PoolPaused,
+    PoolRemovalRequested,
+    PoolReset,
+    PoolResumed,
+)
 from poolsm.fleet import Step
 from poolsm.members import Moved, Pool
 from poolsm.pool import CLOSED
@@ -16,11 +26,12 @@ from poolsm.replay import flatten
 from poolsm.spec import PoolKey, PoolSpec
 from poolsm.state import State
 from poolsm.story import ANOMALY, COMMAND, CONDITION, EVENT, TRANSITION, Line
-from poolsm.views import pools_of, standing_of, why_at
+from poolsm.views import pools_of, standing_of
 from poolsm.vm import DELETED, DELETING, ERROR, MISSING
 from poolsm.wording import event_text, move_text, noun, reason_text, spec_text, standing_text
 from poolsm.words import is_off_day
 
+_ON_POOL = (PoolRemovalRequested, PoolReset, PoolAcknowledged, PoolPaused, PoolResumed)
 _PASSING = ("NotPlannedYet",)  # says nothing that the next tick does not say better
 
 
@@ -102,9 +113,8 @@ class PoolFollower:
                 self._tell(entry, EVENT, f"{text} It is to have {spec_text(event.spec)}.")
             elif old.spec != event.spec:
                 self._tell(entry, EVENT, f"{text} Changed: {_changes(old.spec, event.spec)}.")
-        elif (
-            isinstance(event, PoolRemovalRequested | PoolReset | PoolAcknowledged)
-            and event.pool == self.key
+        elif (isinstance(event, _ON_POOL) and event.pool == self.key) or (
+            isinstance(event, FleetPaused | FleetResumed) and old is not None
         ):
             self._tell(entry, EVENT, event_text(event))
 

@@ -13,9 +13,18 @@ from poolsm.spec import PoolKey
 
 @frozen
 class ConditionView:
-    """One thing to know: kind, machine-readable reason, message for people, since when."""
+    """One thing to know, in the manner of Kubernetes; see :mod:`poolsm.conditions`.
 
-    kind: str
+    Attributes:
+        type: what it is about.
+        status: ``True``, ``False`` or ``Unknown``.
+        reason: machine-readable; ``Clear`` where all is well.
+        message: for people.
+        since_ms: since when it has this status; None until the next planning round says so.
+    """
+
+    type: str
+    status: str
     reason: str
     message: str
     since_ms: int | None = None
@@ -58,6 +67,7 @@ class PoolView:
         off_day: whether today is one of its off-days; None: its zone's rules are not loaded.
         image_id: what ``image_ref`` means now; empty while it means nothing.
         image_steps: how it was resolved, or what was tried.
+        paused: who paused it, or the whole fleet, and why; empty if nobody did.
         image_ambiguous: which other images have the name; empty when there is one.
     """
 
@@ -90,6 +100,7 @@ class PoolView:
     breaker: str
     breaker_until_ms: int | None
     backoff_until_ms: int | None
+    paused: str
 
 
 @frozen
@@ -114,6 +125,7 @@ class VmView:
         condemned: why it is to be deleted whatever its pool's size.
         leaving: its deletion is decided; it counts for nothing any more.
         absences: complete listings in a row without it.
+        held: who keeps it as it is, and why; empty if nobody does.
         disputed: how its metadata differs from what we hold.
         since_ms: when it was decided or adopted; ``created_ms`` is the cloud's own time.
     """
@@ -143,6 +155,7 @@ class VmView:
     since_ms: int | None
     age_ms: int
     boot_deadline_ms: int | None
+    held: str
 
 
 @frozen
@@ -183,6 +196,7 @@ class FleetView:
         position: of the last stored event.
         creations: servers on their way to ACTIVE, of ``creations_limit`` in the project.
         in_flight: commands without an answer yet.
+        paused: who paused all of it, and why; empty if nobody did.
     """
 
     fleet_id: str
@@ -201,3 +215,4 @@ class FleetView:
     pools: tuple[PoolView, ...]
     assignments: tuple[AssignmentView, ...]
     strays: tuple[StrayView, ...]
+    paused: str

@@ -47,6 +47,7 @@ def encode_state(state: State) -> bytes:
             booting=set(),
             deleting_or_condemned=set(),
             tagging=set(),
+            held=set(),
         )
         for _, pool in sorted(state.pools.items())
     ]

@@ -29,6 +29,7 @@ from poolsm.members import (
     Op,
     Pool,
     QuotaPause,
+    Stop,
     Target,
     Tombstone,
     Vm,
@@ -60,6 +61,9 @@ class State:
     adopting: bool = True  # until the first complete listing of this epoch (R11)
     guard_listings: int = 0  # fresh complete listings to wait for after a clock step
     listing_error: str = ""
+    listing_failed_ms: int = 0  # since when listings fail
+    paused: Stop | None = None  # the whole fleet
+    since: dict[str, tuple[str, int]] = Factory(dict)  # condition type -> status, since when
     zones: dict[str, ZoneRules] = Factory(dict)
     images: dict[str, dict[str, ImageRecord]] = Factory(dict)  # by project
     images_started_ms: dict[str, int] = Factory(dict)
@@ -219,6 +223,8 @@ class State:
             return False
         if pool.state != POOL_ACTIVE or pool.breaker != CLOSED or "DeleteStuck" in pool.conditions:
             return False
+        if pool.held or pool.paused is not None or self.paused is not None:
+            return False
         planned = pool.conditions.get("Provisioned")
         return planned is not None and planned.message == f"{owned} of {spec.min_vm}"
 
@@ -271,6 +277,7 @@ class State:
         _mark(pool.booting, key, vm.booting)
         _mark(pool.deleting_or_condemned, key, vm.condemned or state == DELETING)
         _mark(pool.tagging, key, vm.wanted or vm.wanted_name)
+        _mark(pool.held, key, vm.held)
         unborn = vm.booting and vm.drawn_from is None and state in _UNBORN
         _mark(self.creations, key, unborn)
         self.dirty.add(pool.key)
@@ -285,6 +292,7 @@ class State:
             pool.booting,
             pool.deleting_or_condemned,
             pool.tagging,
+            pool.held,
             pool.blank,
             pool.freed,
             self.creations,

@@ -24,6 +24,7 @@ from poolsm.commands import (
     StartServer,
     StopServer,
 )
+from poolsm.conditions import fleet_conditions, pool_conditions, why_at
 from poolsm.images import resolve_image
 from poolsm.members import Assignment, Op, Pool, Vm
 from poolsm.pool import CLOSED
@@ -31,7 +32,6 @@ from poolsm.records import ServerRecord
 from poolsm.requests import find_vm
 from poolsm.shapes import (
     AssignmentView,
-    ConditionView,
     FleetView,
     OpView,
     PoolStanding,
@@ -42,11 +42,10 @@ from poolsm.shapes import (
 from poolsm.spec import PoolKey
 from poolsm.state import State
 from poolsm.vm import MISSING
-from poolsm.words import is_off_day, is_ready, listing_is_fresh, suspended
+from poolsm.words import is_off_day, is_ready, pause_of
 
 __all__ = [
     "AssignmentView",
-    "ConditionView",
     "FleetView",
     "OpView",
     "PoolStanding",
@@ -55,10 +54,8 @@ __all__ = [
     "VmView",
     "assignment_view",
     "assignment_views",
-    "fleet_conditions",
     "fleet_view",
     "pool_after_claim",
-    "pool_conditions",
     "pool_view",
     "pool_views",
     "pools_of",
@@ -67,10 +64,7 @@ __all__ = [
     "vm_view",
     "vm_views",
     "wall_ms",
-    "why_at",
 ]
-
-PROVISIONED = "Provisioned"  # the condition that planning keeps: why a pool is at n of m
 
 
 def wall_ms(state: State, at_ms: int) -> int | None:
@@ -102,58 +96,8 @@ def fleet_view(state: State) -> FleetView:
         pools=pool_views(state),
         assignments=assignment_views(state),
         strays=stray_views(state),
+        paused=state.paused.text if state.paused else "",
     )
-
-
-def fleet_conditions(state: State) -> tuple[ConditionView, ...]:
-    """What holds back more than one pool, or needs an operator; the gravest first."""
-    found: list[ConditionView] = []
-
-    def note(kind: str, reason: str, message: str, since_ms: int = 0) -> None:
-        found.append(ConditionView(kind, reason, message, wall_ms(state, since_ms)))
-
-    if state.loss is not None:
-        text = f"{len(state.loss.lost)} servers left the listing at once"
-        done = f"{text}; nothing is created or deleted until that is understood"
-        note("LossSuspected", "FleetLost", done, state.loss.since_ms)
-    if state.adopting:
-        text = "waiting for the first complete listing of this run; nothing is planned before it"
-        note("Adopting", "NotListedYet", text, state.epoch_started_ms)
-    elif not listing_is_fresh(state):
-        note("ListingStale", "TooOld", _stale_text(state), state.watch.listing_started_ms)
-    if state.listing_error:
-        note("ListingFailed", "Error", state.listing_error)
-    if state.guard_listings:
-        text = f"the clock was set; {state.guard_listings} complete listings to wait for"
-        note("ClockGuard", "ClockStepped", f"{text} before anything is deleted or switched")
-    if state.now_ms < state.creation_pause_until_ms:
-        left_s = (state.creation_pause_until_ms - state.now_ms) // 1000
-        text = f"for {left_s} s more: {state.creation_pause_text}"
-        note("CreationPaused", "RetryAfter", text)
-    for flavor_id, quota in sorted(state.quotas.items()):
-        flavor = state.flavors.get(flavor_id)
-        name = flavor.name if flavor else flavor_id
-        left_s = max(quota.until_ms - state.now_ms, 0) // 1000
-        then = "a probe is on its way" if quota.probe else f"next probe in {left_s} s"
-        note("QuotaExceeded", flavor_id, f"flavor {name}: {quota.message}; {then}")
-    if state.unreadable:
-        text = f"{len(state.unreadable)} servers are shown without metadata: "
-        note("UnreadableRecords", "NoMetadata", text + _few(sorted(state.unreadable)))
-    return tuple(found)
-
-
-def _stale_text(state: State) -> str:
-    started_ms, limit_s = state.watch.listing_started_ms, state.settings.listing_age_limit_s
-    if not started_ms:
-        return "no complete listing was ever seen"
-    age_s = (state.now_ms - started_ms) // 1000
-    error = f"; last error: {state.listing_error}" if state.listing_error else ""
-    return f"the last complete listing is {age_s} s old, the limit is {limit_s} s{error}"
-
-
-def _few(names: list[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 # --- pools ---------------------------------------------------------------------------------
@@ -220,48 +164,8 @@ def _pool_view(state: State, pool: Pool) -> PoolView:
         breaker=pool.breaker,
         breaker_until_ms=None if pool.breaker == CLOSED else wall_ms(state, pool.breaker_until_ms),
         backoff_until_ms=wall_ms(state, pool.backoff_until_ms),
+        paused=pause.text if (pause := pause_of(pool, state)) else "",
     )
-
-
-def why_at(state: State, pool: Pool) -> tuple[str, str]:
-    """Why a pool is at n of m: a machine-readable reason, and a message (R6).
-
-    Planning says so at each round; what keeps planning from running at all is said here.
-    """
-    planned = pool.conditions.get(PROVISIONED)
-    if planned and planned.reason == "Satisfied" and pool.capacity >= pool.spec.min_vm:
-        return planned.reason, planned.message
-    if state.adopting:
-        return "Adopting", "waiting for the first complete listing of this run"
-    if not listing_is_fresh(state):
-        return "ListingStale", _stale_text(state)
-    held = suspended(pool, state)
-    if held:
-        return held
-    if planned is None or planned.reason == "Satisfied":
-        return "NotPlannedYet", f"{pool.capacity} of {pool.spec.min_vm}; planned at the next tick"
-    return planned.reason, planned.message
-
-
-def pool_conditions(state: State, pool: Pool) -> tuple[ConditionView, ...]:
-    """What the rules noted about a pool, and what else holds it back, by kind."""
-    image = resolve_image(pool.spec, state)
-    found = [
-        ConditionView(kind, known.reason, known.message, wall_ms(state, known.since_ms))
-        for kind, known in pool.conditions.items()
-        if kind != "ImageAmbiguous" or (image is not None and image.ambiguous)
-    ]
-    held = suspended(pool, state)
-    if held:
-        found.append(ConditionView("Suspended", *held))
-    if pool.breaker != CLOSED:
-        text = f"{pool.failures} failed creations since the last ACTIVE"
-        found.append(ConditionView("Breaker", pool.breaker, text))
-    if is_off_day(pool, state) is None:
-        zone = pool.spec.time_zone or state.settings.time_zone
-        text = f"the rules of time zone {zone} are not loaded; nothing is stopped or started"
-        found.append(ConditionView("DayUnknown", "NoZoneRules", text))
-    return tuple(sorted(found, key=lambda condition: condition.kind))
 
 
 def pools_of(state: State, command: Command) -> tuple[PoolKey, ...]:
@@ -333,6 +237,7 @@ def _vm_view(state: State, vm: Vm) -> VmView:
         since_ms=wall_ms(state, vm.since_ms),
         age_ms=max(now_ms - born_ms, 0),
         boot_deadline_ms=wall_ms(state, vm.boot_deadline_ms) if vm.booting else None,
+        held=vm.held.text if vm.held else "",
     )
 
 

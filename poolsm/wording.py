@@ -19,17 +19,23 @@ from poolsm.events import (
     CallAnswered,
     ClockStepped,
     Event,
+    FleetPaused,
+    FleetResumed,
     ListingCompleted,
     ListingFailed,
     LossConfirmed,
     PoolAcknowledged,
     PoolDeclared,
+    PoolPaused,
     PoolRemovalRequested,
     PoolReset,
+    PoolResumed,
     RebuildRequested,
     ReleaseRequested,
     RunnerStarted,
     Ticked,
+    VmHeld,
+    VmUnheld,
 )
 from poolsm.shapes import PoolStanding
 from poolsm.spec import PoolSpec
@@ -206,7 +212,19 @@ def event_text(event: Event) -> str:
         case PoolReset():
             return f"Pool {event.pool} was told to try again now (by {event.origin})."
         case PoolAcknowledged():
-            return f"An operator acknowledged what is wrong with pool {event.pool}."
+            return f"What is wrong with pool {event.pool} was acknowledged (by {event.origin})."
+        case PoolPaused():
+            return f"Pool {event.pool} was paused (by {event.origin}){_because(event.why)}."
+        case PoolResumed():
+            return f"Pool {event.pool} was resumed (by {event.origin})."
+        case FleetPaused():
+            return f"The whole fleet was paused (by {event.origin}){_because(event.why)}."
+        case FleetResumed():
+            return f"The whole fleet was resumed (by {event.origin})."
+        case VmHeld():
+            return f"VM {event.target} was held (by {event.origin}){_because(event.why)}."
+        case VmUnheld():
+            return f"VM {event.target} is held no longer (by {event.origin})."
         case PoolDeclared():
             return f"Pool {event.spec.key} was declared (by {event.origin})."
         case LossConfirmed():
@@ -215,6 +233,10 @@ def event_text(event: Event) -> str:
             return f"The answer to command {event.command_id} came."
         case _:
             return f"{type(event).__name__}."
+
+
+def _because(why: str) -> str:
+    return f": {why}" if why else ""
 
 
 def spec_text(spec: PoolSpec) -> str:

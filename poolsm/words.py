@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from poolsm.calendar import next_change_ms, weekday
-from poolsm.members import Pool, Vm
+from poolsm.members import Pool, Stop, Vm
 from poolsm.state import State
 from poolsm.vm import ACTIVE, SHUTOFF
 
@@ -26,8 +26,8 @@ def is_free(vm: Vm) -> bool:
 
 
 def is_untouched(vm: Vm) -> bool:
-    """No command of ours is on its way to it or decided."""
-    return not (vm.op or vm.leaving or vm.condemned or vm.wanted)
+    """No command of ours is on its way to it or decided, and nobody said to leave it so."""
+    return not (vm.op or vm.leaving or vm.condemned or vm.wanted or vm.held)
 
 
 def has_address(vm: Vm, pool: Pool) -> bool:
@@ -41,8 +41,19 @@ def listing_is_fresh(state: State) -> bool:
     return age_ms <= state.settings.listing_age_limit_s * 1000
 
 
+def pause_of(pool: Pool, state: State) -> Stop | None:
+    """The operator's word that nothing is to be done to a pool; its own goes first."""
+    return pool.paused or state.paused
+
+
 def suspended(pool: Pool, state: State) -> tuple[str, str] | None:
-    """Why a pool creates and deletes nothing: reason and message, or None (R1, R10, R11)."""
+    """Why a pool creates and deletes nothing: an operator's word, or what is in the way."""
+    pause = pause_of(pool, state)
+    return ("Paused", f"paused {pause.text}") if pause else blocked(pool, state)
+
+
+def blocked(pool: Pool, state: State) -> tuple[str, str] | None:
+    """What is in the way of creating and deleting: reason and message (R1, R10, R11)."""
     if state.loss is not None:
         return "FleetLost", f"{len(state.loss.lost)} servers left the listing at once"
     if pool.second_manager:

@@ -108,7 +108,8 @@ def tag(pool: Pool, state: State) -> list[Command]:
         return []
     drafts: list[Command] = []
     for vm in state.named(pool.tagging):
-        if vm.op or not vm.server_id or vm.absences or state.now_ms < vm.tag_after_ms:
+        waits = vm.op or vm.absences or vm.held or state.now_ms < vm.tag_after_ms
+        if waits or not vm.server_id:
             continue
         if vm.wanted:
             attributed = vm.wanted[ATTRIBUTED] == "true"
@@ -154,7 +155,7 @@ def reuse(pool: Pool, state: State) -> list[Command]:
     drafts: list[Command] = []
     for vm in state.named(pool.freed):
         held = vm.attribution
-        if held is None or vm.op or vm.wanted or not vm.server_id:
+        if held is None or vm.op or vm.wanted or vm.held or not vm.server_id:
             continue
         if held.by == UNPROVEN and vm.server_id in state.declared:
             drafts.append(

@@ -30,7 +30,7 @@ def delete_condemned(pool: Pool, state: State) -> list[Command]:
         return []
     drafts: list[Command] = []
     for vm in state.named(pool.deleting_or_condemned):
-        if not vm.server_id or vm.op or vm.absences or vm.state == MISSING:
+        if not vm.server_id or vm.op or vm.absences or vm.held or vm.state == MISSING:
             continue
         if vm.attribution is not None and not vm.condemned:
             continue  # somebody's since the deletion was decided (R15)

@@ -6,7 +6,7 @@ from poolsm.commands import Command, Reason, StartServer, StopServer
 from poolsm.members import BY_USER, Pool, Vm
 from poolsm.state import State
 from poolsm.vm import ACTIVE, SHUTOFF
-from poolsm.words import is_off_day, is_untouched
+from poolsm.words import is_off_day, is_untouched, pause_of
 
 
 def power(pool: Pool, state: State) -> list[Command]:
@@ -18,7 +18,8 @@ def power(pool: Pool, state: State) -> list[Command]:
     if SHUTOFF not in pool.members and not pool.spec.off_days:
         return []
     off = is_off_day(pool, state)
-    if off is None or state.loss is not None or state.guard_listings:
+    held_back = state.loss is not None or state.guard_listings or pause_of(pool, state)
+    if off is None or held_back:
         return []
     day = "an off-day" if off else "no off-day"
     drafts: list[Command] = []

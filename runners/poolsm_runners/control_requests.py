@@ -14,6 +14,7 @@ import msgspec
 
 from poolsm import Step
 from poolsm.events import ConfigDeclared, Event, PoolDeclared
+from poolsm.pool import CLOSED
 from poolsm.shapes import AssignmentView, FleetView, VmView
 from poolsm.state import State
 from poolsm.views import assignment_view, fleet_view, pool_view, vm_view, vm_views
@@ -79,6 +80,32 @@ class Acknowledge(msgspec.Struct, frozen=True, tag="acknowledge", forbid_unknown
     pool: str
 
 
+class Pause(msgspec.Struct, frozen=True, tag="pause", forbid_unknown_fields=True):
+    """Nothing is done to a pool by itself, or to any: an empty name is the whole fleet."""
+
+    pool: str = ""
+    why: str = ""
+
+
+class Resume(msgspec.Struct, frozen=True, tag="resume", forbid_unknown_fields=True):
+    """The rules apply again to a pool, or to the whole fleet."""
+
+    pool: str = ""
+
+
+class Hold(msgspec.Struct, frozen=True, tag="hold", forbid_unknown_fields=True):
+    """A VM is kept as it is."""
+
+    target: str
+    why: str = ""
+
+
+class Unhold(msgspec.Struct, frozen=True, tag="unhold", forbid_unknown_fields=True):
+    """The rules apply to a held VM again."""
+
+    target: str
+
+
 class ConfirmLoss(msgspec.Struct, frozen=True, tag="confirm_loss", forbid_unknown_fields=True):
     """The servers that left the listing at once are gone (R10)."""
 
@@ -104,9 +131,17 @@ Request = (
     | Release
     | Reset
     | Acknowledge
+    | Pause
+    | Resume
+    | Hold
+    | Unhold
     | ConfirmLoss
     | Trim
     | Status
+)
+# of an operator or service, to one event each
+Plain = (
+    Remove | Assign | Release | Reset | Acknowledge | Pause | Resume | Hold | Unhold | ConfirmLoss
 )
 
 
@@ -197,15 +232,15 @@ async def carry_out(host: Host, envelope: Envelope) -> Result:
     async def make(desk: Desk) -> list[Event]:
         return _events(desk, request)
 
+    before = _in_the_way(host.state, request) if isinstance(request, Reset) else ""
     steps = await host.submit(make, envelope.origin)
     if isinstance(request, Assign):
         return _assigned(host.state, request.request_id)
-    return Done((_said(host.state, request),), _warnings(steps), host.state.position)
+    said = _said(host.state, request) + before
+    return Done((said,), _warnings(steps), host.state.position)
 
 
-def _events(
-    desk: Desk, request: Remove | Assign | Release | Reset | Acknowledge | ConfirmLoss
-) -> list[Event]:
+def _events(desk: Desk, request: Plain) -> list[Event]:
     match request:
         case Remove():
             return operations.remove_pool(
@@ -225,11 +260,30 @@ def _events(
             return operations.reset(desk, request.pool)
         case Acknowledge():
             return operations.acknowledge(desk, request.pool)
+        case Pause():
+            return operations.pause(desk, request.pool, request.why)
+        case Resume():
+            return operations.resume(desk, request.pool)
+        case Hold():
+            return operations.hold(desk, request.target, request.why)
+        case Unhold():
+            return operations.unhold(desk, request.target)
         case ConfirmLoss():
             return operations.confirm_loss(desk)
 
 
-def _said(state: State, request: Remove | Release | Reset | Acknowledge | ConfirmLoss) -> str:
+def _in_the_way(state: State, request: Reset) -> str:
+    """What a reset ends, said before it does."""
+    pool = pool_named(state, request.pool)
+    ended = [
+        f"its breaker was {pool.breaker}" if pool.breaker != CLOSED else "",
+        f"its spec counted as invalid ({pool.invalid})" if pool.invalid else "",
+        f"it had {pool.failures} failures behind it" if pool.failures else "",
+    ]
+    return f": {', '.join(filter(None, ended)) or 'nothing was in its way'}"
+
+
+def _said(state: State, request: Plain) -> str:
     match request:
         case Remove():
             return f"pool {pool_named(state, request.pool).key}: is drained, then removed"
@@ -239,8 +293,24 @@ def _said(state: State, request: Remove | Release | Reset | Acknowledge | Confir
             return f"pool {pool_named(state, request.pool).key}: tries again now"
         case Acknowledge():
             return f"pool {pool_named(state, request.pool).key}: acknowledged"
+        case Pause(pool=name):
+            whose = f"pool {pool_named(state, name).key}" if name else "the whole fleet"
+            return f"{whose}: paused; nothing is done by itself until `poolsm resume{_arg(name)}`"
+        case Resume(pool=name):
+            whose = f"pool {pool_named(state, name).key}" if name else "the whole fleet"
+            return f"{whose}: resumed"
+        case Hold(target=target):
+            return f"VM {target}: held; it is left as it is until `poolsm unhold {target}`"
+        case Unhold(target=target):
+            return f"VM {target}: the rules apply to it again"
         case ConfirmLoss():
             return "the lost servers count as gone"
+        case Assign():
+            return f"request {request.request_id}"
+
+
+def _arg(name: str) -> str:
+    return f" {name}" if name else ""
 
 
 async def _apply(host: Host, request: Apply, origin: str) -> Done:

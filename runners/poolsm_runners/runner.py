@@ -251,6 +251,8 @@ class Runner:
         else:
             priority = _priority(command)
             async with self.budget.slot(priority, self._pool_of(command)):
+                if not self.engine.fleet.stands(command.command_id):
+                    return  # a pause or a hold came before its turn
                 started_ms = await self._dispatch(command)
                 answer = await self._call(command)
                 self.budget.note(

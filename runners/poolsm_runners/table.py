@@ -12,6 +12,7 @@ from rich.text import Text
 
 from poolsm import Step
 from poolsm.calendar import weekday
+from poolsm.conditions import concerns
 from poolsm.events import Event
 from poolsm.shapes import FleetView, PoolView, VmView
 from poolsm.story import format_span, format_time
@@ -81,13 +82,14 @@ class LiveTable:
         state = self._engine.state
         fleet = fleet_view(state)
         vms = vm_views(state)
-        fixed = len(fleet.pools) + len(fleet.conditions) + len(self._decisions) + 10
+        fixed = len(fleet.pools) + len(concerns(fleet.conditions)) + len(self._decisions) + 10
         room = max(LEAST_VM_ROWS, self._console.size.height - fixed)
         zone = state.zones.get(state.settings.time_zone)
         day = weekday(zone, fleet.now_ms).capitalize() if zone else ""
         parts: list[RenderableType] = [self._head(fleet, day)]
         parts += [
-            Text(f"{c.kind} ({c.reason}): {c.message}", style="bold red") for c in fleet.conditions
+            Text(f"{c.type} ({c.reason}): {c.message}", style="bold red")
+            for c in concerns(fleet.conditions)
         ]
         parts += [_pools(fleet.pools), _vms(vms, room)]
         parts += [

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from poolsm.commands import COMMAND_TYPES
+from poolsm.conditions import concerns
 from poolsm.events import EVENT_TYPES
 from poolsm.shapes import FleetView
 from poolsm.vm import STATES
@@ -84,7 +85,11 @@ def test_the_numbers_are_those_of_status(run):
             (s.labels["type"], s.labels["reason"])
             for s in families["poolsm_pool_condition"].samples
             if s.labels["pool"] == str(pool.key)
-        } == {(c.kind, c.reason) for c in pool.conditions}
+        } == {
+            (c.type, c.reason)
+            for c in pool.conditions
+            if c.type == "Provisioned" or c in concerns(pool.conditions)
+        }
     assert of("poolsm_log_position") == [fleet.position]
     assert of("poolsm_creations_in_flight") == [fleet.creations]
     assert of("poolsm_creations_limit") == [fleet.creations_limit]

@@ -1,4 +1,4 @@
-"""``poolsm acknowledge | reset | confirm-loss``: an operator's word on what poolsm cannot know."""
+"""``poolsm pause | hold | acknowledge | reset ...``: an operator's word, which is the last one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,85 @@ import click
 from poolsm_runners.cli import exits
 from poolsm_runners.cli.output import log_option
 from poolsm_runners.cli.pools import change
-from poolsm_runners.control_requests import Acknowledge, ConfirmLoss, Reset
+from poolsm_runners.control_requests import (
+    Acknowledge,
+    ConfirmLoss,
+    Hold,
+    Pause,
+    Reset,
+    Resume,
+    Unhold,
+)
+
+why_option = click.option("--why", default="", help="For those who come after you.")
+
+
+@click.command()
+@click.argument("pool", default="")
+@why_option
+@log_option
+def pause(pool: str, why: str, log: Path) -> int:
+    """Do nothing by itself, to POOL or, without a name, to any.
+
+    Nothing is created, deleted, stopped, started, claimed or renamed, until `poolsm resume`.
+    What was decided and not sent yet is not sent; answers to what was sent are heard. Servers
+    are still listed. Requests for VMs wait; a removal waits, too. It outlives restarts.
+
+    \b
+    Examples:
+      poolsm pause alice/intro-python --why "host maintenance"
+      poolsm pause
+    """
+    change(log, Pause(pool, why))
+    return exits.OK
+
+
+@click.command()
+@click.argument("pool", default="")
+@log_option
+def resume(pool: str, log: Path) -> int:
+    """Let the rules go on after a pause, of POOL or of the whole fleet.
+
+    A pool that was paused by itself stays so when the fleet is resumed.
+
+    \b
+    Example:
+      poolsm resume alice/intro-python
+    """
+    change(log, Resume(pool))
+    return exits.OK
+
+
+@click.command()
+@click.argument("vm")
+@why_option
+@log_option
+def hold(vm: str, why: str, log: Path) -> int:
+    """Keep a VM as it is: a failed one, mostly, for somebody to look at.
+
+    No rule deletes, stops, starts or hands it out. It still counts as owned, so it takes a
+    place under the pool's maximum. VM is a server id, a name, or the id of a request.
+
+    \b
+    Example:
+      poolsm hold intro-7f2c9a10-... --why "does not boot since the new image"
+    """
+    change(log, Hold(vm, why))
+    return exits.OK
+
+
+@click.command()
+@click.argument("vm")
+@log_option
+def unhold(vm: str, log: Path) -> int:
+    """Let the rules apply to a held VM again: a failed one is deleted then.
+
+    \b
+    Example:
+      poolsm unhold intro-7f2c9a10-...
+    """
+    change(log, Unhold(vm))
+    return exits.OK
 
 
 @click.command()

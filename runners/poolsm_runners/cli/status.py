@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from poolsm.shapes import FleetView, PoolView, VmView
+from poolsm.conditions import concerns
+from poolsm.shapes import ConditionView, FleetView, PoolView, VmView
 from poolsm.story import format_span
 from poolsm_runners.cli import exits
 from poolsm_runners.cli.output import iso, json_option, log_option, print_columns, print_json
@@ -49,10 +50,9 @@ def status(pool: str | None, vms: bool, log: Path, as_json: bool) -> int:
         [_pool_row(found) for found in pools],
     )
     for found in pools:
-        for condition in found.conditions:
-            if condition.kind not in {"Provisioned", "Suspended"}:
-                text = f"{condition.kind} ({condition.reason}): {condition.message}"
-                click.echo(f"  {found.key}: {text}")
+        for condition in concerns(found.conditions):
+            if condition.type not in {"Provisioned", "Suspended"}:
+                click.echo(f"  {found.key}: {_said(condition)}")
     if shown:
         click.echo()
         head = ("VM", "POOL", "STATE", "AGE", "WHOSE", "ADDRESS", "ID")
@@ -77,8 +77,8 @@ def _print_head(standing: Standing, log: Path) -> None:
     click.echo(
         f"{iso(fleet.now_ms)}  {who}; last complete listing: {age} old, log at {fleet.position}"
     )
-    for condition in fleet.conditions:
-        click.echo(f"  {condition.kind} ({condition.reason}): {condition.message}")
+    for condition in concerns(fleet.conditions):
+        click.echo(f"  {_said(condition)}")
     if fleet.strays:
         ids = ", ".join(stray.server_id for stray in fleet.strays[:3])
         click.echo(
@@ -87,10 +87,16 @@ def _print_head(standing: Standing, log: Path) -> None:
     click.echo()
 
 
+def _said(condition: ConditionView) -> str:
+    since = f" since {iso(condition.since_ms)}" if condition.since_ms else ""
+    return f"{condition.type} ({condition.reason}){since}: {condition.message}"
+
+
 def pool_state(pool: PoolView) -> str:
     """A pool's state in one word or two."""
     words = [pool.state if pool.state != "active" else ""]
     words += ["warm" if pool.warm else "", "off-day" if pool.off_day else ""]
+    words += ["PAUSED" if pool.paused else ""]
     return " ".join(word for word in words if word) or "active"
 
 
@@ -109,6 +115,8 @@ def _pool_row(pool: PoolView) -> tuple[object, ...]:
 
 def vm_state(vm: VmView) -> str:
     """A VM's state with what is under way."""
+    if vm.held:
+        return f"{vm.state}, HELD {vm.held}"
     if vm.leaving or vm.condemned:
         return f"{vm.state}, to be deleted" if vm.state != "deleting" else vm.state
     if vm.op is not None and vm.state != "pending":

@@ -24,10 +24,10 @@ from poolsm.assignment import (
     RELEASED,
     WAITING,
 )
+from poolsm.conditions import PROVISIONED, concerns, fleet_conditions, pool_conditions
 from poolsm.members import Pool
 from poolsm.pool import CLOSED, HALF_OPEN, OPEN
 from poolsm.state import State
-from poolsm.views import fleet_conditions, pool_conditions
 from poolsm.vm import ACTIVE, BUILD, DELETING, ERROR, MISSING, PENDING, SHUTOFF
 from poolsm.words import is_off_day, is_ready
 from poolsm_runners.budget import Budget, Priority
@@ -111,13 +111,16 @@ def _pool(found: Survey, state: State, pool: Pool, waiting: int) -> None:
     for vm_state, count in counts.items():
         if count or vm_state in USUAL_STATES:
             found.put("poolsm_pool_servers", count, name, vm_state)
-    for kind, reason in {(c.kind, c.reason) for c in pool_conditions(state, pool)}:
-        found.put("poolsm_pool_condition", 1, name, kind, reason)
+    conditions = pool_conditions(state, pool)
+    wrong = concerns(conditions)
+    for condition in conditions:
+        if condition.type == PROVISIONED or condition in wrong:
+            found.put("poolsm_pool_condition", 1, name, condition.type, condition.reason)
 
 
 def _fleet(found: Survey, state: State) -> None:
-    for kind, reason in sorted({(c.kind, c.reason) for c in fleet_conditions(state)}):
-        found.put("poolsm_fleet_condition", 1, kind, reason)
+    for condition in concerns(fleet_conditions(state)):
+        found.put("poolsm_fleet_condition", 1, condition.type, condition.reason)
     found.put("poolsm_creations_in_flight", len(state.creations))
     found.put("poolsm_creations_limit", state.settings.creations_limit)
     found.put("poolsm_stray_servers", len(state.strays))
