@@ -202,5 +202,5 @@ def of(runner, *names):
 
 
 def said(runner, name):
-    (found,) = [c.message for c in runner.pool(name).conditions if c.kind == "LastFailure"]
+    (found,) = [c.message for c in runner.pool(name).conditions if c.type == "LastFailure"]
     return found

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from poolsm import Step
 from poolsm.assignment import OPEN_STATES, WAITING
-from poolsm.commands import ClaimServer, CreateServer, DeleteServer
+from poolsm.commands import ClaimServer, CreateServer, DeleteServer, FindServer
 from poolsm.plan import BEING_REMOVED
 from poolsm.spec import PoolKey
 from poolsm.state import State
+from poolsm.views import pools_of
 from poolsm.vm import BUILD, DELETED, DELETING, NOT_CAPACITY, PENDING
+from poolsm.words import pause_of
 
 if TYPE_CHECKING:
     from tests.unit.world import World
@@ -24,7 +26,20 @@ def check_step(world: World, step: Step) -> None:
     check_deletions(state, step)
     check_claims(state, step)
     check_moves(step)
+    check_operators_word(state, step)
     check_servers(world)
+
+
+def check_operators_word(state: State, step: Step) -> None:
+    """Nothing is decided about what is paused or held, but to look at it."""
+    held = {vm.server_id for vm in state.vms.values() if vm.held is not None}
+    for command in step.commands:
+        if isinstance(command, FindServer):
+            continue
+        for key in pools_of(state, command):
+            pool = state.pools.get(key)
+            assert pool is None or pause_of(pool, state) is None, f"paused: {command}"
+        assert getattr(command, "server_id", "") not in held, f"held: {command}"
 
 
 def check_counters(state: State) -> None:
@@ -46,6 +61,7 @@ def check_counters(state: State) -> None:
         assert pool.booting == {vm.key for vm in mine if vm.booting}
         doomed = {vm.key for vm in mine if vm.condemned or vm.state == DELETING}
         assert pool.deleting_or_condemned == doomed
+        assert pool.held == {vm.key for vm in mine if vm.held}
         assert pool.tagging == {vm.key for vm in mine if vm.wanted or vm.wanted_name}
         own = {vm.key for vm in mine}
         assert pool.blank <= own

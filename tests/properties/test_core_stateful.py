@@ -28,6 +28,7 @@ from poolsm.commands import (
 from poolsm.events import LossConfirmed, PoolAcknowledged, PoolReset
 from poolsm.words import is_off_day
 from tests.properties.invariants import check_step
+from tests.rules.ingredients import hold, pause, resume, unhold
 from tests.unit.world import IMAGE, QUOTA, TIMEOUT, World, refusal
 
 BOOT_TIMEOUT_S = 60
@@ -117,6 +118,17 @@ class CoreMachine(RuleBasedStateMachine):
     def remove(self, name: str, assigned: bool) -> None:
         if any(key[0] == name for key in self.world.fleet.state.pools):
             self.world.remove(name, include_assigned=assigned)
+
+    @rule(name=st.sampled_from(("", *NAMES)), on=st.booleans())
+    def pause(self, name: str, on: bool) -> None:
+        if not name or any(key[0] == name for key in self.world.fleet.state.pools):
+            (pause if on else resume)(self.world, name)
+
+    @rule(n=st.integers(0, 50), on=st.booleans())
+    def hold_a_vm(self, n: int, on: bool) -> None:
+        vms = sorted(self.world.fleet.state.vms)
+        if vms:
+            (hold if on else unhold)(self.world, vms[n % len(vms)])
 
     @rule(name=st.sampled_from(NAMES), within_s=st.sampled_from((1, 60, 10_000)))
     def ask(self, name: str, within_s: int) -> None:
@@ -286,6 +298,11 @@ class CoreMachine(RuleBasedStateMachine):
     def _operators_do_their_part(self) -> None:
         world = self.world
         state = world.fleet.state
+        resume(world, "")
+        for key in sorted(state.pools):
+            resume(world, key.serverpool_id)
+        for key in sorted(state.vms):
+            unhold(world, key)
         if state.loss is not None:
             world.feed(LossConfirmed(at_ms=world.now_ms, origin="test"))
         for key, pool in sorted(state.pools.items()):

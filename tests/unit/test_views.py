@@ -9,6 +9,7 @@ from scripted import BEGIN_MS, KEY, LOG_ID, Script, school_day
 from poolsm import PoolKey, codec
 from poolsm.calendar import ZoneRules
 from poolsm.commands import CreateServer
+from poolsm.conditions import concerns
 from poolsm.events import ClockStepped, ZoneRulesLoaded
 from poolsm.records import ImageRecord, ServerRecord
 from poolsm.views import (
@@ -21,7 +22,7 @@ from poolsm.views import (
 
 
 def kinds(view):
-    return {condition.kind: condition for condition in view.conditions}
+    return {condition.type: condition for condition in concerns(view.conditions)}
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ def test_a_quota_is_told_per_flavor(script):
     script.tick()
     view = fleet_view(script.fleet.state)
     quota = kinds(view)["QuotaExceeded"]
-    assert quota.reason == "f-1"
+    assert quota.reason == "QuotaReached"
     assert "flavor small: 403 Quota exceeded for cores" in quota.message
     pool = pool_view(script.fleet.state, KEY)
     assert (pool.capacity, pool.reason) == (0, "QuotaExceeded")
@@ -153,8 +154,8 @@ def test_a_lost_fleet_is_suspected(script):
     script.servers.clear()
     script.list()
     view = fleet_view(script.fleet.state)
-    assert view.conditions[0].kind == "LossSuspected"
-    assert view.conditions[0].message.startswith("6 servers")
+    assert concerns(view.conditions)[0].type == "LossSuspected"
+    assert concerns(view.conditions)[0].message.startswith("6 servers")
     assert kinds(view.pools[0])["Suspended"].reason == "FleetLost"
     assert vm_view(script.fleet.state, "s-1").absences == 1
 

@@ -508,7 +508,7 @@ class World:
         self.later(0, lambda: self._send(command, epoch))
 
     def _send(self, command: Command, epoch: int) -> None:
-        if epoch != self._epochs:
+        if epoch != self._epochs or not self.fleet.stands(command.command_id):
             return
         started_ms = self.now_ms
         self.feed(CommandsDispatched(at_ms=started_ms, command_ids=(command.command_id,)))
