@@ -23,7 +23,9 @@ def store(entry: Entry) -> StoredEntry:
         )
     try:
         payload = codec.encode(event)
-        commands = tuple(_store_command(entry.position, command) for command in entry.commands)
+        commands: tuple[StoredCommand, ...] = ()
+        if entry.commands:
+            commands = tuple(_store_command(entry.position, command) for command in entry.commands)
     except (TypeError, ValueError, OverflowError) as error:
         raise LogMisuseError(
             f"entry {entry.position}: {type(event).__name__} or a command of it cannot be encoded "
