@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 import zstandard
@@ -20,7 +20,7 @@ from poolsm.replay import replay
 from poolsm_runners.log import archive, schema, sqlite
 from poolsm_runners.log.checking import check_log
 from poolsm_runners.log.jsonl import export_jsonl
-from poolsm_runners.log.port import LogDamagedError, LogOpenError
+from poolsm_runners.log.port import LogDamagedError, LogError, LogOpenError
 from tests.unit.test_cli import CODE, ENV, pool_file, poolsm
 
 RUN = ("--speed", "30", "--no-table")
@@ -157,6 +157,106 @@ def test_restore_puts_the_old_log_aside_and_runs_on(log, tmp_path):
 def rows(log, statement):
     with closing(sqlite3.connect(f"file:{log}?mode=ro", uri=True)) as connection:
         return connection.execute(statement).fetchall()
+
+
+def test_a_killed_runners_log_is_put_aside_with_its_newest_entries(log, tmp_path):
+    copy = tmp_path / "copy.db"
+    poolsm("backup", copy, log=log, check=0)
+    process = running(log, tmp_path)
+    process.kill()
+    process.wait()
+    assert log.with_name(log.name + "-wal").stat().st_size
+    newest = last_of(log)
+    assert newest > last_of(copy)
+    told = json.loads(poolsm("restore", copy, "--replace", "--json", log=log, check=0).stdout)
+    assert last_of(told["aside"]) == newest
+    assert check_log(told["aside"]).problems == []
+    assert last_of(log) == last_of(copy)
+    assert not log.with_name(log.name + "-wal").exists()
+
+
+STEPS = ("before the old one is aside", "before its archive", "before the copy's", "before the end")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_kill_9_while_restoring_leaves_a_log_and_all_that_was_there(log, tmp_path, step):
+    copy = tmp_path / "backups" / "copy.db"
+    copy.parent.mkdir()
+    archived(log, last_of(log))
+    poolsm("backup", copy, log=log, check=0)
+    run(log, tmp_path, 1)
+    there, wanted = exported(log, tmp_path / "there.jsonl"), exported(copy, tmp_path / "copy.jsonl")
+    code = f"""
+import os, shutil, sys
+from pathlib import Path
+from poolsm_runners.log import backup
+def killed(*_, **__):
+    os.kill(os.getpid(), 9)
+step = {STEPS.index(step)}
+if step == 0: backup.os.link = killed
+elif step == 1: backup.shutil.move = killed
+elif step == 2: backup._copy_archive = killed
+else: Path.replace = killed
+backup.restore(Path({str(copy)!r}), Path({str(log)!r}), replace=True)
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=ENV, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert log.exists(), "a runner that starts now must not begin a new log"
+    poolsm("restore", copy, "--replace", log=log, check=0)
+    assert exported(log, tmp_path / "after.jsonl") == wanted
+    asides = [path for path in tmp_path.glob("fleet.db.before-restore-*") if path.is_file()]
+    found = []
+    for aside in asides:
+        with suppress(LogError):  # one of two names of it may be without the archive
+            found.append(exported(aside, tmp_path / "aside.jsonl"))
+    assert there in found
+
+
+def test_a_backup_of_the_format_before_is_restored_and_runs_on(tmp_path):
+    old, copy, log = tmp_path / "old.db", tmp_path / "copy.db", tmp_path / "fleet.db"
+    run(tmp_path / "new.db", tmp_path, 1)
+    made_by_format_1(old, tmp_path / "new.db")
+    before = exported_rows(old)
+    poolsm("backup", copy, log=old, check=0)
+    assert rows(copy, "PRAGMA user_version") == [(1,)], "the release before must read it, too"
+    told = poolsm("restore", copy, log=log, check=0)
+    assert f"is at position {len(before)} " in told.stdout
+    run(log, tmp_path, 1)
+    assert exported_rows(log)[: len(before)] == before
+    assert check_log(log).problems == []
+
+
+def test_a_disk_that_has_no_room_for_the_copy_is_said_in_a_line(log, tmp_path):
+    code = f"""
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+import sys
+sys.argv = ["poolsm", "backup", {str(tmp_path / "copy.db")!r}, "--log", {str(log)!r}]
+from poolsm_runners.cli import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=ENV, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert "no copy of" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir() if "copy" in path.name] == []
+
+
+def test_a_broken_archive_of_a_backup_changes_nothing(log, tmp_path):
+    copy = tmp_path / "backups" / "copy.db"
+    copy.parent.mkdir()
+    archived(log, last_of(log))
+    poolsm("backup", copy, log=log, check=0)
+    (part,) = archive.files_of(copy)
+    part.path.write_bytes(part.path.read_bytes()[:-7])
+    there = exported(log, tmp_path / "there.jsonl")
+    refused = poolsm("restore", copy, "--replace", log=log, check=3)
+    assert part.path.name in refused.stderr
+    assert exported(log, tmp_path / "after.jsonl") == there
+    assert not list(tmp_path.glob("*before-restore*"))
 
 
 def test_what_is_no_backup_is_not_restored(tmp_path):
@@ -337,6 +437,14 @@ EDITS = {
     ),
     "a command gone": (
         "DELETE FROM commands WHERE position IN (SELECT position FROM commands LIMIT 1)",
+        "are not what was written",
+    ),
+    "the time in an event's column": (
+        "UPDATE events SET at_ms = at_ms + 1 WHERE position = 40",
+        "are not what was written",
+    ),
+    "a command's id in its column": (
+        "UPDATE commands SET command_id = 'x' WHERE rowid = 2",
         "are not what was written",
     ),
     "a command too many": (

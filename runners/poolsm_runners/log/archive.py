@@ -145,6 +145,11 @@ def read(file: ArchiveFile, log_id: str, after: int = 0) -> Iterator[StoredEntry
             yield _decoded(line, file, position)
 
 
+def verify(file: ArchiveFile, log_id: str) -> None:
+    """Raise LogDamagedError for a file that is not what was archived."""
+    _whole(file, log_id)
+
+
 def seal_of(file: ArchiveFile, log_id: str) -> bytes:
     """The log's seal at the file's last position; raises LogDamagedError."""
     return bytes.fromhex(_whole(file, log_id)[0].seal)

@@ -71,6 +71,7 @@ SELECT_SEALS = """SELECT position, seal FROM events
     WHERE seal IS NOT NULL AND position > ? AND position <= ? ORDER BY position"""
 SELECT_SEALED_UPTO = """SELECT coalesce(max(position), 0) FROM events WHERE position <= ?
     AND (seal IS NOT NULL OR position <= (SELECT unsealed FROM header))"""
+SELECT_LAST_TIME = "SELECT position, at_ms FROM events ORDER BY position DESC LIMIT 1"
 SELECT_POSITION_BEFORE = "SELECT coalesce(max(position), 0) FROM events WHERE at_ms < ?"
 SELECT_EVENTS = """SELECT position, at_ms, kind, version, CAST(payload AS BLOB) FROM events
     WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"""
