@@ -1,10 +1,14 @@
 """Metrics of real runs on the embedded cloud, read over HTTP by Prometheus' own parser."""
 
 import gzip
+import os
 import re
 import socket
+import subprocess
+import sys
 import urllib.request
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +23,8 @@ from poolsm_runners.metrics.address import Address, AddressError
 from poolsm_runners.metrics.catalogue import COUNTER, HISTOGRAM, METRICS
 from poolsm_runners.session import perform
 from tests.unit.observing import Run, spec, until
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -267,3 +273,35 @@ def test_what_is_no_address_is_refused_with_an_example(text):
 )
 def test_requests_are_named_by_what_they_are(service, method, path, name):
     assert operation(service, method, path) == name
+
+
+CODE = "import sys; sys.argv[0] = 'poolsm'; from poolsm_runners.cli import main; main()"
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "says"),
+    [
+        ("taken", 3, "poolsm: error: metrics at {}: cannot listen there (Address already in use)"),
+        ("9464", 2, "poolsm: error: metrics address '9464': is no host:port; give one like"),
+    ],
+)
+def test_the_command_line_says_in_one_line_what_is_wrong(tmp_path, address, code, says):
+    """3 may mend itself and is tried again by a service manager; 2 is not."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        if address == "taken":
+            address = f"127.0.0.1:{other.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "-c", CODE, "run", "--metrics", address, "--for", "1"],
+            cwd=tmp_path,
+            env={"PYTHONPATH": f"{ROOT}:{ROOT / 'runners'}", "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == code
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(says.format(address))
+    assert not list(tmp_path.iterdir())

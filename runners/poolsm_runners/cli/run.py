@@ -109,13 +109,23 @@ def run(
         environment=environment,
         stop_after_s=seconds,
         json_logs=json_logs,
-        metrics=metrics.strip(),
+        metrics=_address(metrics.strip()),
         table=table,
     )
     if simulated:
         note("on the embedded SIMULATED cloud: no real server is touched (--cloud NAME, OS_CLOUD)")
     asyncio.run(_serve(config, cloud if not simulated else "the simulated cloud"))
     return exits.OK
+
+
+def _address(text: str) -> str:
+    """Where metrics are served; a text that is no address is an error of the command line."""
+    from poolsm_runners.metrics.address import Address, AddressError
+
+    try:
+        return str(Address.parse(text)) if text else ""
+    except AddressError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _zone(name: str) -> str:
