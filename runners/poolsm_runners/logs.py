@@ -16,8 +16,17 @@ from attrs import evolve, frozen
 from poolsm import Step
 from poolsm.answers import ALREADY, DONE, GONE, classify
 from poolsm.commands import Command
-from poolsm.events import CallAnswered, Event, ListingFailed, RunnerStarted, RunnerStopped
-from poolsm.members import Anomaly, Condition, Moved, Op
+from poolsm.conditions import CLEAR, FALSE, PROVISIONED, concerns, fleet_conditions, pool_conditions
+from poolsm.events import (
+    CallAnswered,
+    Event,
+    ListingFailed,
+    RunnerStarted,
+    RunnerStopped,
+    Ticked,
+)
+from poolsm.members import Anomaly, Moved, Op
+from poolsm.shapes import ConditionView
 from poolsm.spec import PoolKey
 from poolsm.state import State
 from poolsm.vm import DELETING, MISSING
@@ -68,10 +77,15 @@ class _Lines:
         self._state = state
         self._commands = {op.command_id: self._about(op) for op in state.ops.values()}
         self._leaving: dict[str, str] = {}  # VM key: server id; known no more once it is gone
-        self._conditions: dict[tuple[PoolKey, str], Condition] = {}
+        # of conditions: what rules noted, since when each has its status, what was said last
+        self._reasons: dict[tuple[PoolKey, str], str] = {}
+        self._since: dict[PoolKey, dict[str, tuple[str, int]]] = {}
+        self._said: dict[tuple[PoolKey | None, str], tuple[str, str]] = {}
 
     def watch(self, event: Event, step: Step) -> None:
         """Write the lines of one event that is durable."""
+        if isinstance(event, Ticked):
+            self._fleet_conditions()
         if not step.entries:
             return
         position = step.entries[-1].position
@@ -82,7 +96,7 @@ class _Lines:
             self._move(move, position)
         for command in step.commands:
             self._issued(command, position)
-        self._changed_conditions(position)
+        self._pool_conditions(event, position)
 
     def _event(self, event: Event, position: int) -> None:
         match event:
@@ -117,7 +131,7 @@ class _Lines:
         logger.info(
             "command.issued",
             command_id=command.command_id,
-            **_said(about),
+            **_fields(about),
             rule=command.reason.rule,
             why=command.reason.text,
             position=position,
@@ -133,7 +147,7 @@ class _Lines:
         say(
             "command.answered",
             command_id=event.command_id,
-            **_said(about),
+            **_fields(about),
             outcome=outcome,
             http_status=event.http_status,
             transport_error=event.transport_error,
@@ -178,24 +192,52 @@ class _Lines:
             position=position,
         )
 
-    def _changed_conditions(self, position: int) -> None:
-        seen = self._conditions
+    # --- conditions --------------------------------------------------------------------
+
+    def _fleet_conditions(self) -> None:
+        """At each tick, quiet ones too: a listing grows stale without an event."""
+        for condition in fleet_conditions(self._state):
+            self._say_condition("fleet.condition", condition, None, self._state.position)
+
+    def _pool_conditions(self, event: Event, position: int) -> None:
         for key, pool in self._state.pools.items():
-            for kind, condition in pool.conditions.items():
-                old = seen.get((key, kind))
-                seen[key, kind] = condition
-                if old is None or old.reason != condition.reason:
-                    logger.info(
-                        "pool.condition",
-                        pool=str(key),
-                        kind=kind,
-                        reason=condition.reason,
-                        message=condition.message,
-                        position=position,
-                    )
+            changed = {
+                kind
+                for kind, condition in pool.conditions.items()
+                if self._reasons.get((key, kind)) != condition.reason
+            }
+            self._reasons.update({(key, kind): pool.conditions[kind].reason for kind in changed})
+            if isinstance(event, Ticked) and pool.since != self._since.get(key):
+                self._since[key] = dict(pool.since)
+                changed |= pool.since.keys()
+            if changed:
+                for condition in pool_conditions(self._state, pool):
+                    if condition.type in changed:
+                        self._say_condition("pool.condition", condition, key, position)
+
+    def _say_condition(
+        self, name: str, condition: ConditionView, key: PoolKey | None, position: int
+    ) -> None:
+        """A line, if status or reason are others than the last ones were."""
+        now, about = (condition.status, condition.reason), (key, condition.type)
+        if self._said.get(about, (FALSE, CLEAR)) == now:
+            return
+        self._said[about] = now
+        # that a pool is not full yet is a warning only for whoever waits for it
+        amiss = condition.type != PROVISIONED and concerns([condition])
+        say = logger.warning if amiss else logger.info
+        say(
+            name,
+            **({"pool": str(key)} if key else {}),
+            type=condition.type,
+            status=condition.status,
+            reason=condition.reason,
+            message=condition.message,
+            position=position,
+        )
 
 
-def _said(about: _About) -> dict[str, str]:
+def _fields(about: _About) -> dict[str, str]:
     return {
         "kind": about.kind,
         "pool": about.pool,

@@ -177,6 +177,8 @@ def _joined(node, left, right):
         return labels if on is None else frozenset(p for p in labels if p[0] in on)
 
     others, op = {key(labels): value for labels, value in right.items()}, str(node.op)
+    if op == "or":
+        return {**right, **left}
     if op == "unless":
         return {labels: value for labels, value in left.items() if key(labels) not in others}
     if op == "*" and set(left) == {frozenset()}:

@@ -13,7 +13,7 @@ from promql import LATER, now, parse
 
 from poolsm.testing import Fault, SimulatedCloud
 from poolsm_runners.cloud import embedded
-from poolsm_runners.control_requests import Assign, Remove
+from poolsm_runners.control_requests import Assign, Pause, Remove
 from poolsm_runners.log.port import LogWriteError
 from poolsm_runners.log.writer import SqliteLog
 from poolsm_runners.session import perform
@@ -86,6 +86,23 @@ def test_a_quota(tmp_path, cloud):
     with Run(tmp_path / "log.db") as run:
         run.until("/readyz", 200)
         fires(run, "PoolsmQuotaExceeded", flavor="m1.tiny")
+
+
+def test_a_declaration_that_can_never_succeed(tmp_path, cloud):
+    refusal = Fault(kind="refuse", operations=("create",), status=400, message="no such thing")
+    cloud.add_fault(refusal)
+    with Run(tmp_path / "log.db") as run:
+        run.until("/readyz", 200)
+        fires(run, "PoolsmSpecInvalid", pool="ann/lab")
+
+
+def test_a_pause(tmp_path, cloud):
+    with Run(tmp_path / "log.db") as run:
+        run.until("/readyz", 200)
+        perform(run.log, Pause("ann/lab", "maintenance"))
+        fires(run, "PoolsmPausedForLong", pool="ann/lab")
+        perform(run.log, Pause())
+        until(lambda: len(firing(run)["PoolsmPausedForLong"]) == 2, "pool and fleet")
 
 
 def test_a_fleet_that_is_lost(tmp_path, cloud):

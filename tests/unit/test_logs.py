@@ -5,14 +5,15 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from poolsm_runners.cloud.gateway import Gateway
-from poolsm_runners.cloud.port import Answer
-from poolsm_runners.control_requests import Assign, Release
+from poolsm_runners.cloud.port import Answer, ListingError
+from poolsm_runners.control_requests import Assign, Pause, Release
 from poolsm_runners.log import sqlite
 from poolsm_runners.logs import log_watcher
 from poolsm_runners.session import perform
@@ -21,7 +22,7 @@ from tests.unit.observing import Run, spec, until
 ROOT = Path(__file__).parents[2]
 RUNNERS = ROOT / "runners" / "poolsm_runners"
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-CALL = re.compile(r'(?:logger\.\w+|\bsay)\(\s*"([a-z_.]+)"')
+CALL = re.compile(r'(?:logger\.\w+|\bsay|_say_condition)\(\s*"([a-z_.]+)"')
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +105,41 @@ def test_a_refusal_is_a_warning_with_the_clouds_words(tmp_path, monkeypatch):
     assert line["log_level"] == "warning"
     assert (line["outcome"], line["http_status"]) == ("quota", 403)
     assert line["message"] == "Quota exceeded for cores"
+
+
+def test_conditions_are_lines_when_they_begin_and_when_they_end(tmp_path, monkeypatch):
+    """Of the fleet at any tick, though nothing is stored; of a pool when it was looked at."""
+    listing, failing = Gateway.list_servers, threading.Event()
+
+    async def fail(self):
+        if failing.is_set():
+            raise ListingError("500 oops", http_status=500)
+        return await listing(self)
+
+    monkeypatch.setattr(Gateway, "list_servers", fail)
+    log = tmp_path / "log.db"
+    with capture_logs() as lines, Run(log, speed=60, watchers=[log_watcher]) as run:
+
+        def said(name, **about):
+            found = [line for line in lines if line["event"] == name]
+            return [line for line in found if about.items() <= line.items()]
+
+        until(lambda: said("pool.condition", type="Provisioned", status="True"), "it is full")
+        failing.set()
+        until(lambda: said("fleet.condition", type="ListingStale", status="True"), "it is stale")
+        failing.clear()
+        until(lambda: said("fleet.condition", type="ListingStale", status="False"), "it is over")
+        perform(log, Pause("ann/lab", "maintenance"))
+        until(lambda: said("pool.condition", type="Paused", status="True"), "it is paused")
+        run.stop()
+    stale, over = said("fleet.condition", type="ListingStale")
+    assert (stale["log_level"], stale["reason"]) == ("warning", "TooOld")
+    assert "limit is 30 s; last error: 500 oops" in stale["message"]
+    assert (over["log_level"], over["reason"]) == ("info", "Clear")
+    (paused,) = said("pool.condition", type="Paused")
+    assert (paused["pool"], paused["log_level"]) == ("ann/lab", "warning")
+    provisioned = said("pool.condition", type="Provisioned")
+    assert {line["log_level"] for line in provisioned} == {"info"}
 
 
 CODE = "import sys; sys.argv[0] = 'poolsm'; from poolsm_runners.cli import main; main()"
