@@ -232,11 +232,12 @@ async def carry_out(host: Host, envelope: Envelope) -> Result:
     async def make(desk: Desk) -> list[Event]:
         return _events(desk, request)
 
-    before = _in_the_way(host.state, request) if isinstance(request, Reset) else ""
+    said = _said(host.state, request)  # an empty pool is gone before its removal is answered
+    if isinstance(request, Reset):
+        said += _in_the_way(host.state, request)
     steps = await host.submit(make, envelope.origin)
     if isinstance(request, Assign):
         return _assigned(host.state, request.request_id)
-    said = _said(host.state, request) + before
     return Done((said,), _warnings(steps), host.state.position)
 
 

@@ -136,6 +136,22 @@ async def test_a_refusal_changes_nothing(log):
         assert runner.engine.fleet.position == before
 
 
+async def test_an_empty_pool_is_gone_before_its_removal_is_answered(log, monkeypatch):
+    """The tick that forgets it may come between; what was done is no refusal."""
+    async with serving(log) as runner:
+        await ask(log, APPLY)
+        submit = runner.submit
+
+        async def and_a_tick(make, origin):
+            steps = await submit(make, origin)
+            runner.engine.state.pools.clear()
+            return steps
+
+        monkeypatch.setattr(runner, "submit", and_a_tick)
+        done = await ask(log, Remove("intro"))
+        assert done.lines == ("pool alice/intro: is drained, then removed",)
+
+
 async def test_an_answer_is_durable(log):
     async with serving(log):
         await ask(log, APPLY)
