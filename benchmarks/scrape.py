@@ -150,7 +150,7 @@ def main() -> None:
                 less_is_better=True,
                 unit="ms",
             ),
-            measure.Figure("counting / folding", counting, 0.35, 1.0, less_is_better=True),
+            measure.Figure("counting / folding", counting, 0.6, 1.5, less_is_better=True),
         ],
     )
 
