@@ -95,7 +95,7 @@ POOLS: Final = (
         "poolsm_pool_condition",
         GAUGE,
         ("pool", "type", "reason"),
-        "1 for each condition of a pool; type Provisioned says why it is at n of m",
+        "1 for Provisioned (why the pool is at n of m), and for each condition that is amiss",
     ),
 )
 
@@ -104,7 +104,7 @@ FLEET: Final = (
         "poolsm_fleet_condition",
         GAUGE,
         ("type", "reason"),
-        "1 for each condition of the whole fleet",
+        "1 for each condition of the whole fleet that is amiss",
     ),
     Metric("poolsm_creations_in_flight", GAUGE, (), "Servers on their way to ACTIVE"),
     Metric("poolsm_creations_limit", GAUGE, (), "How many may be on their way at once"),
