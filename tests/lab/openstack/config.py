@@ -121,9 +121,19 @@ def _account(lab: Lab, user: str) -> dict[str, object]:
     }
 
 
+# by the user that each signs in as; without it no token with access rules is let in
+_SERVICE_TYPES = {
+    "nova": "compute",
+    "glance": "image",
+    "neutron": "network",
+    "placement": "placement",
+}
+
+
 def _token_check(lab: Lab, user: str) -> Section:
     return {
         **_account(lab, user),
+        "service_type": _SERVICE_TYPES[user],
         "www_authenticate_uri": lab.auth_url,
         "service_token_roles": "service",
         "service_token_roles_required": "true",
