@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import os
 import uuid
+import warnings
 
+import openstack
 import pytest
 from attrs import frozen
 
@@ -24,7 +27,7 @@ from poolsm.spec import PoolKey
 from poolsm_runners.cloud.gateway import Gateway
 from poolsm_runners.cloud.openstack import OpenStackTransport
 from poolsm_runners.cloud.port import INFRA, VM, Deadlines, ListingError
-from tests.integration.running import until
+from tests.integration.running import ROOT, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
 
@@ -55,7 +58,15 @@ class Account:
 
 
 @pytest.fixture
-def account(empty, tmp_path, monkeypatch):
+def clouds_yaml(tmp_path, monkeypatch):
+    """Where every cloud of the test is looked up."""
+    file = tmp_path / "clouds.yaml"
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(file))
+    return file
+
+
+@pytest.fixture
+def account(empty, clouds_yaml):
     """A user without any role; gone behind the test."""
     name = f"least-{uuid.uuid4().hex[:8]}"
     admin = empty.admin.identity
@@ -73,9 +84,7 @@ def account(empty, tmp_path, monkeypatch):
         }
         for cloud, project in (("vms", "vmpool"), ("images", "infra"))
     }
-    file = tmp_path / "clouds.yaml"
-    file.write_text(json.dumps({"clouds": clouds}))  # JSON is YAML
-    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(file))
+    clouds_yaml.write_text(json.dumps({"clouds": clouds}))  # JSON is YAML
     yield Account(empty, user)
     admin.delete_user(user)
 
@@ -175,6 +184,43 @@ def test_a_reader_sees_everything_and_changes_nothing(account):
     for kind, policy in POLICIES.items():
         assert told[kind] == f"Policy doesn't allow {policy} to be performed."
     assert lab.server(row["id"])["status"] == "ACTIVE"
+
+
+def test_the_access_rules_of_the_documentation_are_enough(account, clouds_yaml):
+    account.may("vmpool", "member")
+    account.may("infra", "reader")
+    narrowed = {cloud: narrow(account, cloud) for cloud in ("vms", "images")}
+    clouds_yaml.write_text(json.dumps({"clouds": narrowed}))
+    try:
+        _, answers = asyncio.run(tried(account.lab))
+    except ListingError as error:
+        if error.http_status != 401:
+            raise
+        pytest.skip("the services of this lab do not know their types; `down` and `up` it")
+    refused = {kind: a.message for kind, a in answers.items() if (a.http_status or 999) >= 300}
+    assert not refused
+
+
+def narrow(account, cloud):
+    """A cloud of clouds.yaml with an application credential for the documented calls alone."""
+    file = os.environ["OS_CLIENT_CONFIG_FILE"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PendingDeprecationWarning)
+        config = openstack.config.OpenStackConfig(config_files=[file], load_envvars=False)
+        session = config.get_one(cloud=cloud).get_session()
+    rules = ROOT / f"docs/examples/access-rules-{'vms' if cloud == 'vms' else 'infra'}.json"
+    body = {"name": f"narrow-{uuid.uuid4().hex}", "access_rules": json.loads(rules.read_text())}
+    url = f"{account.lab.facts['auth_url']}/users/{account.user.id}/application_credentials"
+    made = session.post(url, json={"application_credential": body}).json()["application_credential"]
+    return {
+        "auth_type": "v3applicationcredential",
+        "auth": {
+            "auth_url": account.lab.facts["auth_url"],
+            "application_credential_id": made["id"],
+            "application_credential_secret": made["secret"],
+        },
+        "region_name": account.lab.facts["region"],
+    }
 
 
 def test_without_a_role_there_is_no_signing_in(account):
