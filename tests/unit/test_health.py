@@ -124,10 +124,13 @@ def test_ticks_that_do_not_end_are_seen_though_the_loop_runs(tmp_path, impatient
     held = threading.Event()
     append = SqliteLog.append
 
+    door = asyncio.Lock()  # what comes later stays later
+
     async def slow(self, entries):
-        if any(isinstance(entry.event, Ticked) for entry in entries) and not held.is_set():
-            await wait_for_the_disk()
-        await append(self, entries)
+        async with door:
+            if any(isinstance(entry.event, Ticked) for entry in entries) and not held.is_set():
+                await wait_for_the_disk()
+            await append(self, entries)
 
     async def wait_for_the_disk():
         while not held.is_set():
