@@ -5,10 +5,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-BENCHMARKS := $(filter-out benchmarks/measure.py benchmarks/recording.py benchmarks/big_fleet.py,$(wildcard benchmarks/*.py))
+BENCHMARKS := $(filter-out benchmarks/measure.py benchmarks/recording.py benchmarks/big_fleet.py \
+	benchmarks/pages.py benchmarks/time_to_active.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fast chaos lint lab-test docs bench clean
+.PHONY: help run test fast chaos lint lab-test docs bench bench-lab clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +47,9 @@ docs: $(STAMP)  ## the documentation site, into site/
 bench: $(STAMP)  ## figures, as ratios to peers measured in the same run
 	@missed=; for script in $(BENCHMARKS); do $(BIN)/python $$script || missed="$$missed $$script"; \
 	done; test -z "$$missed" || { echo "a bar is missed:$$missed"; exit 1; }
+
+bench-lab: $(STAMP)  ## time to 50 ACTIVE servers on the lab, beside a bare script
+	$(BIN)/python benchmarks/time_to_active.py
 
 clean:  ## remove what was built here
 	rm -rf $(VENV) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
