@@ -331,7 +331,8 @@ class State:
         self.unindex(vm)
         del self.vms[vm.key]
         self.by_server.pop(vm.server_id, None)
-        self.declared.pop(vm.server_id, None)
+        if final:  # else it may come back, and is still whose it was
+            self.declared.pop(vm.server_id, None)
         self.by_name.pop(vm.name, None)
         if vm.server_id:
             self.bury(vm, final=final)

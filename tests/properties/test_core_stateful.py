@@ -25,7 +25,7 @@ from poolsm.commands import (
     StartServer,
     StopServer,
 )
-from poolsm.events import LossConfirmed, PoolAcknowledged, PoolReset
+from poolsm.events import AttributionDeclared, LossConfirmed, PoolAcknowledged, PoolReset
 from poolsm.words import is_off_day
 from tests.properties.invariants import check_step
 from tests.rules.ingredients import hold, pause, resume, unhold
@@ -236,6 +236,25 @@ class CoreMachine(RuleBasedStateMachine):
     def tagged_by_others(self, n: int, tag: dict[str, str]) -> None:
         server = self._server(n)
         server.metadata = {**server.metadata, **tag} if tag else {}
+
+    @precondition(lambda self: self.world.cloud.servers)
+    @rule(n=st.integers(0, 50), attributed=st.booleans())
+    def said_by_its_former_keeper(self, n: int, attributed: bool) -> None:
+        world = self.world
+        world.feed(
+            AttributionDeclared(
+                at_ms=world.now_ms,
+                server_id=self._server(n).server_id,
+                attributed=attributed,
+                claimant="prof" if attributed else "",
+                origin="test",
+            )
+        )
+
+    @rule(name=st.sampled_from(NAMES), log=st.sampled_from((None, "other")))
+    def former_server(self, name: str, log: str | None) -> None:
+        tags = {"poolsm_log": log, ATTRIBUTED: None}
+        self.world.cloud.add("the old service's", (name, "prof"), tags=tags)
 
     @rule(name=st.sampled_from(NAMES), log=st.sampled_from((None, "other")), flag=st.booleans())
     def foreign(self, name: str, log: str | None, flag: bool) -> None:
