@@ -1,29 +1,30 @@
-"""How fast the log appends and reads, as a ratio to plain sqlite3 in the same run.
+"""What appending to the log and reading it cost, as ratios to plain sqlite3 in the same run.
 
-    python benchmarks/log_append.py [--events 2000] [--folder .] [--json]
+    python benchmarks/log_append.py [--folder .] [--json] [--light]
 
-Both write the same rows with the same pragmas. Absolute figures follow the disk, and other
-load on it; only the ratios are worth comparing.
+Both sides write the same rows into the same tables with the same pragmas; the peer's rows are
+encoded beforehand, ours are encoded, sealed and queued. CPU time of the whole process, its
+threads too: waiting for the disk costs nothing here, and is the disk's figure.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import sqlite3
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+
+from measure import Figure, best_of, finish, parser
 
 from poolsm.entries import Entry
 from poolsm.events import CallAnswered
 from poolsm_runners.log import schema, sqlite
 from poolsm_runners.log.rows import event_rows, store
 
-BATCHES = (1, 10, 100, 1000)
+BULK = 1000
+BAR = 0.6
 
 
 def make_entries(count: int) -> list[Entry]:
@@ -46,97 +47,75 @@ def split(entries: Sequence[Entry], size: int) -> list[Sequence[Entry]]:
     return [entries[start : start + size] for start in range(0, len(entries), size)]
 
 
-def raw_append(path: Path, entries: Sequence[Entry], size: int) -> float:
-    """Seconds for sqlite3 alone; the rows are encoded beforehand."""
-    batches = [event_rows([store(entry) for entry in batch], b"") for batch in split(entries, size)]
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        schema.build(connection, "", 0, b"")
-        began = time.perf_counter()
-        for rows in batches:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(schema.INSERT_EVENT, rows)
-            connection.execute("COMMIT")
-        return time.perf_counter() - began
+class Contenders:
+    """Work on new files of one folder, so that each round begins with an empty log."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files = 0
 
-async def log_append(path: Path, entries: Sequence[Entry], size: int) -> float:
-    """Seconds for one caller that waits for each batch, encoding included."""
-    async with await sqlite.create(path, created_ms=0) as log:
-        began = time.perf_counter()
-        for batch in split(entries, size):
-            await log.append(batch)
-        return time.perf_counter() - began
+    def _path(self) -> Path:
+        self._files += 1
+        return self._folder / f"{self._files}.db"
 
+    def raw(self, entries: Sequence[Entry], size: int) -> Callable[[], None]:
+        """sqlite3 alone."""
+        batches = [
+            event_rows([store(entry) for entry in batch], b"") for batch in split(entries, size)
+        ]
 
-async def log_append_together(path: Path, entries: Sequence[Entry]) -> float:
-    """Seconds for callers that append one entry each, all at once: group commit."""
-    async with await sqlite.create(path, created_ms=0) as log:
-        began = time.perf_counter()
-        await asyncio.gather(*(log.append([entry]) for entry in entries))
-        return time.perf_counter() - began
+        def work() -> None:
+            with closing(sqlite3.connect(self._path(), isolation_level=None)) as connection:
+                schema.build(connection, "", 0, b"")
+                for rows in batches:
+                    connection.execute("BEGIN IMMEDIATE")
+                    connection.executemany(schema.INSERT_EVENT, rows)
+                    connection.execute("COMMIT")
 
+        return work
 
-def raw_read(path: Path) -> float:
-    with closing(sqlite3.connect(path)) as connection:
-        began = time.perf_counter()
-        connection.execute("SELECT position, at_ms, kind, version, payload FROM events").fetchall()
-        return time.perf_counter() - began
+    def ours(self, entries: Sequence[Entry], size: int) -> Callable[[], None]:
+        """One caller that waits for each batch."""
 
+        async def append() -> None:
+            async with await sqlite.create(self._path(), created_ms=0) as log:
+                for batch in split(entries, size):
+                    await log.append(batch)
 
-def log_read(path: Path) -> float:
-    reader = sqlite.open_read_only(path)
-    began = time.perf_counter()
-    for _ in reader.read():
-        pass
-    return time.perf_counter() - began
+        return lambda: asyncio.run(append())
 
+    def together(self, entries: Sequence[Entry]) -> Callable[[], None]:
+        """As many callers as entries, all at once: group commit."""
 
-def measure(folder: Path, singles: int) -> list[dict[str, object]]:
-    results: list[dict[str, object]] = []
+        async def append() -> None:
+            async with await sqlite.create(self._path(), created_ms=0) as log:
+                await asyncio.gather(*(log.append([entry]) for entry in entries))
 
-    def add(name: str, count: int, ours_s: float, raw_s: float) -> None:
-        results.append(
-            {
-                "what": name,
-                "events": count,
-                "poolsm_per_s": round(count / ours_s),
-                "sqlite3_per_s": round(count / raw_s),
-                "ratio": round(raw_s / ours_s, 2),
-            }
-        )
-
-    for size in BATCHES:
-        entries = make_entries(min(singles * size, singles * 50))
-        raw_s = raw_append(folder / f"raw-{size}", entries, size)
-        ours_s = asyncio.run(log_append(folder / f"ours-{size}", entries, size))
-        add(f"append, batches of {size}", len(entries), ours_s, raw_s)
-    entries = make_entries(singles)
-    raw_s = raw_append(folder / "raw-together", entries, 1)
-    ours_s = asyncio.run(log_append_together(folder / "ours-together", entries))
-    add("append singly, all callers at once", singles, ours_s, raw_s)
-    count = min(singles * BATCHES[-1], singles * 50)
-    raw_s = raw_read(folder / f"raw-{BATCHES[-1]}")
-    add("read and decode", count, log_read(folder / f"ours-{BATCHES[-1]}"), raw_s)
-    return results
+        return lambda: asyncio.run(append())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--events", type=int, default=2000, help="appended singly (default 2000)")
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        results = measure(Path(folder), arguments.events)
-    if arguments.json:
-        print(json.dumps(results, indent=2))
-        return
-    print(f"{'':36}{'events':>8}{'poolsm/s':>11}{'sqlite3/s':>11}{'ratio':>7}")
-    for row in results:
-        print(
-            f"{row['what']:36}{row['events']:8}{row['poolsm_per_s']:11}"
-            f"{row['sqlite3_per_s']:11}{row['ratio']:7}"
-        )
+    options = parser(__doc__)
+    options.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure")
+    told = options.parse_args()
+    rounds, bulk, singles = (3, 20_000, 500) if told.light else (5, 100_000, 3_000)
+    many, few = make_entries(bulk), make_entries(singles)
+    rows = []
+    with tempfile.TemporaryDirectory(dir=told.folder) as folder:
+        on = Contenders(Path(folder))
+        for name, entries, ours, size in (
+            (f"batches of {BULK}", many, on.ours(many, BULK), BULK),
+            ("batches of 100", many[: bulk // 4], on.ours(many[: bulk // 4], 100), 100),
+            ("one at a time", few, on.ours(few, 1), 1),
+            ("one each, all callers at once", few, on.together(few), 1),
+        ):
+            best = best_of(rounds, {"ours": ours, "raw": on.raw(entries, size)})
+            count = len(entries)
+            per_s = (round(count / best["ours"]), round(count / best["raw"]))
+            rows.append((name, count, *per_s, best["raw"] / best["ours"]))
+    heads = ("append", "events", "poolsm / CPU-s", "sqlite3 / CPU-s", "ratio")
+    figure = Figure(f"append, batches of {BULK}, of sqlite3", rows[0][-1], BAR, BAR / 2)
+    finish(told, "Appending", {"CPU": (heads, rows)}, [figure])
 
 
 if __name__ == "__main__":
