@@ -7,8 +7,10 @@ its server as soon as there is one. There are no secrets in events, so there are
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sys
+from typing import TextIO, cast
 
 import structlog
 from attrs import evolve, frozen
@@ -31,12 +33,20 @@ from poolsm.spec import PoolKey
 from poolsm.state import State
 from poolsm.vm import DELETING, MISSING
 from poolsm_runners.engine import Engine, Watcher
+from poolsm_runners.line_output import LineOutput
+
+DRAIN_S = 1.0  # that a process waits at its end for its last lines to leave
 
 logger = structlog.get_logger("poolsm")
 
 
 def configure_logs(*, as_json: bool) -> None:
-    """Send structured lines to stderr: ``key=value``, or one JSON object each."""
+    """Send structured lines to stderr: ``key=value``, or one JSON object each.
+
+    From then on nobody waits for a line to be written; see :mod:`.line_output`.
+    """
+    output = LineOutput(_stderr(), _lines_lost)
+    atexit.register(output.drain, DRAIN_S)
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if as_json
@@ -50,8 +60,26 @@ def configure_logs(*, as_json: bool) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", output)),
         cache_logger_on_first_use=True,
+    )
+
+
+def _stderr() -> int | None:
+    """Its descriptor; None where there is none, as in a process that was started without."""
+    try:
+        # not sys.stderr: that may be another by now, see cli.output.aside
+        return cast("TextIO", sys.__stderr__).fileno()
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _lines_lost(count: int) -> None:
+    logger.warning(
+        "log_lines.lost",
+        count=count,
+        remedy="whatever reads stderr did not keep up, or its disk is full; "
+        "`poolsm events list` has all that happened",
     )
 
 

@@ -119,6 +119,7 @@ class LazyGroup(click.Group):
         **extra: Any,
     ) -> Any:
         """Run one command; errors are one line each on stderr, and an exit code."""
+        _hold_streams()
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         call = super().main
@@ -170,8 +171,26 @@ def _fail(error: Exception) -> int:
 
 
 def _say(text: str) -> None:
+    from poolsm_runners.cli.output import aside
+
     for line in text.splitlines():
-        click.echo(f"poolsm: error: {line}", err=True)
+        aside(f"poolsm: error: {line}")
+
+
+def _hold_streams() -> None:
+    """Open what we were started without, or a log would get the number of a standard stream.
+
+    Whatever prints to such a number, a library or Python itself, would write into that file.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - for the rest of the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:

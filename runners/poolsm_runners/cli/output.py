@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -66,14 +67,23 @@ def print_columns(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None
         click.echo("  ".join([*fixed, row[-1]]).rstrip())
 
 
+def aside(text: str) -> None:
+    """A line on stderr; what cannot be written there is no reason to end, or to fail in the end."""
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        # Python would try to write the rest at its exit, and give another exit code for that
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - for the rest of the process
+
+
 def note(text: str) -> None:
     """Something beside the answer, on stderr."""
-    click.echo(f"poolsm: {text}", err=True)
+    aside(f"poolsm: {text}")
 
 
 def warn(text: str) -> None:
     """Something to look at, on stderr."""
-    click.echo(f"poolsm: warning: {text}", err=True)
+    aside(f"poolsm: warning: {text}")
 
 
 def iso(at_ms: int | None) -> str:

@@ -75,9 +75,9 @@ def run(
 ) -> int:
     """Keep the pools of FILES, and those declared before, until it is stopped.
 
-    On a terminal it shows a live table, else it writes log lines. SIGTERM and Ctrl-C end it
-    within seconds; kill it in any other way and the next run goes on from the log. A pool that
-    is in no file stays as it was declared. With --dry-run it says what it would do and ends.
+    On a terminal it shows a live table, else it writes log lines. SIGTERM, SIGHUP and Ctrl-C
+    end it within seconds; kill it in any other way and the next run goes on from the log. A pool
+    that is in no file stays as it was declared. With --dry-run it says what it would do and ends.
 
     \b
     Examples:
@@ -159,8 +159,9 @@ async def _serve(config: RunConfig, cloud: str) -> None:
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and shells in scripts do
+            loop.add_signal_handler(number, stop.set)
     configure_logs(as_json=config.json_logs)
     if config.dry_run:
         report = DryReport()
