@@ -44,13 +44,14 @@ IMAGE = "0b8f0a3e-52c1-4f0e-8a45-7f2f5c9d1e11"
 FLAVOR = "m1.small"
 NETWORK = "9a3c6d1e-0f5b-4d7a-b8a2-3c4d5e6f7a8b"
 LISTING_S = 5
+CREATIONS_LIMIT = 2_000
 
 
 class BigFleet:
     """Pools of one size, filled by the fold's own commands, answered and listed.
 
-    A third of the VMs is somebody's. Every record is made anew for each event, as it comes from
-    a decoder: nothing is shared but what the fold itself shares.
+    A third of the VMs is somebody's, one in ten of these by a request. Every record is made anew
+    for each event, as it comes from a decoder: nothing is shared but what the fold shares.
     """
 
     def __init__(self, pools: int, size: int) -> None:
@@ -70,9 +71,8 @@ class BigFleet:
 
     def _opening(self) -> Iterator[Event]:
         at_ms = self.now_ms
-        # as many creations at once as there are VMs: how a fleet grew is not what is measured
         settings = RunnerSettings(
-            vm_project_id="vm", infra_project_id="infra", creations_limit=10**9
+            vm_project_id="vm", infra_project_id="infra", creations_limit=CREATIONS_LIMIT
         )
         image = ImageRecord(IMAGE, "worker-image", "active", "private", "vm")
         yield LogOpened(at_ms=at_ms, log_id=LOG)
@@ -100,7 +100,7 @@ class BigFleet:
         while True:
             commands = self.tick()
             if not commands:
-                return
+                break
             records = []
             for command in commands:
                 assert isinstance(command, CreateServer), command
@@ -108,6 +108,9 @@ class BigFleet:
                 self._answer(command, server_id)
                 records.append(self._record(command, server_id))
             self.list_servers(records)
+        self.now_ms += 3_600_000  # all deadlines of the boots are past
+        self.list_servers(())
+        self.tick()
 
     def _answer(self, command: Command, server_id: str) -> None:
         at_ms = self.now_ms + 1
@@ -140,6 +143,7 @@ class BigFleet:
         if self._served % 3 == 0:
             metadata[ATTRIBUTED] = "true"
             metadata[CLAIMANT] = f"student-{self._served}"
+        if self._served % 30 == 0:
             metadata[REQUEST_ID] = f"request-{self._served}"
         n = self._served
         return ServerRecord(

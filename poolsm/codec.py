@@ -24,7 +24,7 @@ EVENT_VERSIONS["RunnerStarted"] = 2
 COMMAND_VERSIONS: dict[str, int] = {kind.__name__: 1 for kind in COMMAND_TYPES}
 
 _ENCODER = msgspec.json.Encoder()
-_ORDERED = msgspec.json.Encoder(order="deterministic")
+_ORDERED = msgspec.json.Encoder(order="deterministic", enc_hook=dict)  # dict: of other mappings
 _JSON_DECODER = msgspec.json.Decoder(Json)
 _MALFORMED = (msgspec.MsgspecError, RecursionError)
 _EVENT_DECODERS = {kind.__name__: msgspec.json.Decoder(kind) for kind in EVENT_TYPES}

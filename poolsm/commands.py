@@ -7,6 +7,7 @@ the numbers in it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Self
 
 from attrs import evolve, frozen
@@ -137,7 +138,7 @@ class ClaimServer(ServerCommand):
     """Write membership and attribution in one metadata call, if ``expect`` holds (R4, R16)."""
 
     expect: Expectation
-    metadata: dict[str, str]
+    metadata: Mapping[str, str]
 
 
 @frozen(kw_only=True)

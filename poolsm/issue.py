@@ -21,7 +21,7 @@ from poolsm.commands import (
     StopServer,
 )
 from poolsm.identity import command_id
-from poolsm.members import BY_ASSIGNMENT, BY_SCHEDULE, BY_TRANSFER, Attribution, Op, Vm
+from poolsm.members import BY_ASSIGNMENT, BY_SCHEDULE, BY_TRANSFER, Attribution, Op, Vm, Work
 from poolsm.spec import PoolKey
 from poolsm.state import State
 from poolsm.vm import PENDING
@@ -64,7 +64,7 @@ def _begin_creation(state: State, command: CreateServer) -> Vm:
         networks=command.networks,
         key_name=command.key_name,
         user_data=command.user_data,
-        booting=True,
+        work=Work(booting=True),
     )
     state.enlist(vm)
     quota = state.quotas.get(command.flavor_id)

@@ -5,6 +5,9 @@ Private and mutable; the fold alone changes them (see :mod:`poolsm.state`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
 from attrs import Factory, define, field, frozen
 
 from poolsm.assignment import ASSIGNMENT_TABLE, OPEN_STATES, WAITING
@@ -62,7 +65,7 @@ class Stop:
         return f"by {self.origin}: {self.why}" if self.why else f"by {self.origin}"
 
 
-@frozen
+@frozen(weakref_slot=False)
 class Attribution:
     """Whose a VM is; no automatic rule but the schedule touches it then (R15)."""
 
@@ -96,7 +99,53 @@ class Op:
     unknown: bool = False
 
 
-@define
+@define(weakref_slot=False)
+class Work:
+    """What is under way about a VM, what was tried, and when it may be tried again."""
+
+    op: str = ""  # id of the command in flight
+    booting: bool = False  # created or transferred by us, not yet ACTIVE or failed
+    boot_deadline_ms: int = 0
+    absences: int = 0  # complete listings in a row without it
+    condemned: str = ""  # why it is to be deleted whatever its pool's size
+    leaving: bool = False  # a deletion is decided: no capacity any more
+    delete_after_ms: int = 0  # not deleted again before
+    delete_attempts: int = 0
+    power_after_ms: int = 0  # not stopped or started again before
+    power_attempts: int = 0
+    wanted: Mapping[str, str] = Factory(dict)  # metadata written but not yet observed
+    wanted_name: str = ""
+    drawn_from: PoolKey | None = None  # the warm pool, until the claim is observed
+    tag_after_ms: int = 0
+    proofs: int = 0  # lookups that answered 404 while it was missing
+    proof_after_ms: int = 0
+    held: Stop | None = None  # kept as it is, until an operator says otherwise
+
+
+NO_WORK = Work()  # shared by all VMs at rest, which are most of them; never changed
+
+T = TypeVar("T")
+
+
+class OfWork(Generic[T]):
+    """A field of a VM's work, as if it were the VM's own: work begins when one is set."""
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, vm: Vm, _: type) -> T:
+        value: T = getattr(vm.work, self._name)
+        return value
+
+    def __set__(self, vm: Vm, value: T) -> None:
+        if vm.work is NO_WORK:
+            if value == getattr(NO_WORK, self._name):
+                return
+            vm.work = Work()
+        setattr(vm.work, self._name, value)
+
+
+@define(weakref_slot=False)
 class Vm:
     """One VM of ours. ``key`` is its create command's id, or the server id of an adopted one."""
 
@@ -106,8 +155,8 @@ class Vm:
     since_ms: int
     name: str
     server_id: str = ""
-    record: ServerRecord | None = None  # the last one that may speak about it, as it was
-    metadata: dict[str, str] = Factory(dict)  # the last known, when the record has none
+    record: ServerRecord | None = None  # the last one that may speak about it
+    metadata: Mapping[str, str] | None = None  # the last known, when the record has none
     created: str = ""  # Nova's timestamp; orders VMs by age once known
     # what it was built from, known if we built it
     image_id: str = ""
@@ -115,27 +164,33 @@ class Vm:
     networks: tuple[str, ...] | None = None
     key_name: str | None = None
     user_data: UserDataRef | None = None
-    # under way
-    op: str = ""  # id of the command in flight
-    booting: bool = False  # created or transferred by us, not yet ACTIVE or failed
-    boot_deadline_ms: int = 0
     last_answer_ms: int = 0  # start of the last call about it that was answered
-    absences: int = 0  # complete listings in a row without it
-    condemned: str = ""  # why it is to be deleted whatever its pool's size
-    leaving: bool = False  # a deletion is decided: no capacity any more
-    delete_after_ms: int = 0  # not deleted again before
-    delete_attempts: int = 0
-    power_after_ms: int = 0  # not stopped or started again before
-    power_attempts: int = 0
     power_cause: str = BY_UNKNOWN
     attribution: Attribution | None = None
-    wanted: dict[str, str] = Factory(dict)  # metadata written but not yet observed
-    wanted_name: str = ""
-    drawn_from: PoolKey | None = None  # the warm pool, until the claim is observed
-    tag_after_ms: int = 0
-    proofs: int = 0  # lookups that answered 404 while it was missing
-    proof_after_ms: int = 0
-    held: Stop | None = None  # kept as it is, until an operator says otherwise
+    work: Work = NO_WORK
+
+    op = OfWork[str]()
+    booting = OfWork[bool]()
+    boot_deadline_ms = OfWork[int]()
+    absences = OfWork[int]()
+    condemned = OfWork[str]()
+    leaving = OfWork[bool]()
+    delete_after_ms = OfWork[int]()
+    delete_attempts = OfWork[int]()
+    power_after_ms = OfWork[int]()
+    power_attempts = OfWork[int]()
+    wanted = OfWork[Mapping[str, str]]()
+    wanted_name = OfWork[str]()
+    drawn_from = OfWork[PoolKey | None]()
+    tag_after_ms = OfWork[int]()
+    proofs = OfWork[int]()
+    proof_after_ms = OfWork[int]()
+    held = OfWork[Stop | None]()
+
+    def rest(self) -> None:
+        """Give up work of its own in which nothing is left to do."""
+        if self.work == NO_WORK:
+            self.work = NO_WORK
 
     @property
     def age_key(self) -> tuple[str, int, str]:
@@ -174,7 +229,8 @@ class Pool:
     paused: Stop | None = None
     day_wake_ms: int = 0  # when its change of day is next looked at
     # rebuilt from the VMs
-    members: dict[str, set[str]] = field(factory=dict, eq=False)  # state -> VM keys, if any
+    # state -> VM keys, if any; a dict of keys takes half the memory of a set
+    members: dict[str, dict[str, None]] = field(factory=dict, eq=False)
     owned: int = field(default=0, eq=False)  # every server not proven gone, every one decided
     unfit: int = field(default=0, eq=False)  # of these ERROR, missing and deleting
     leaving: set[str] = field(factory=set, eq=False)
@@ -201,16 +257,16 @@ class Pool:
         """A VM is in this state; it may be known already."""
         keys = self.members.get(state)
         if keys is None:
-            keys = self.members[state] = set()
+            keys = self.members[state] = {}
         if key not in keys:
-            keys.add(key)
+            keys[key] = None
             self.owned += 1
             self.unfit += state in NOT_CAPACITY
 
     def part(self, state: str, key: str) -> None:
         """A VM is in this state no longer."""
         keys = self.members[state]
-        keys.remove(key)
+        del keys[key]
         if not keys:
             del self.members[state]
         self.owned -= 1

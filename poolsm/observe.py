@@ -14,6 +14,7 @@ from poolsm.commands import (
 )
 from poolsm.events import ListingCompleted
 from poolsm.failure import creation_failed, creation_succeeded, end_booting, pause_for_quota
+from poolsm.kept import keep
 from poolsm.members import (
     BY_METADATA,
     BY_UNKNOWN,
@@ -23,6 +24,7 @@ from poolsm.members import (
     Loss,
     Tombstone,
     Vm,
+    Work,
 )
 from poolsm.ownership import fold_tags, heed_declaration
 from poolsm.records import ServerRecord
@@ -179,7 +181,7 @@ def _fold_ghost(state: State, record: ServerRecord, tombstone: Tombstone, starte
             record=record,
             metadata=metadata,
             created=record.created,
-            delete_attempts=1,
+            work=Work(delete_attempts=1),
         )
     )
 
@@ -268,7 +270,6 @@ def _fold_known(state: State, vm: Vm, record: ServerRecord, started_ms: int) -> 
     before, previous = vm.state, vm.record
     vm.record = record
     vm.created = record.created or vm.created
-    vm.image_id = record.image_id or vm.image_id
     fold_tags(state, vm, record)
     dest = state.move_vm(vm, input_for(record.status))
     if dest is None:
@@ -284,6 +285,10 @@ def _fold_known(state: State, vm: Vm, record: ServerRecord, started_ms: int) -> 
         _fold_error(state, vm, record)
     if vm.state in (ACTIVE, SHUTOFF) and vm.booting and vm.drawn_from is None:
         creation_succeeded(state, vm)
+    vm.record = kept = keep(state, vm, record, previous)
+    vm.metadata = kept.metadata or vm.metadata
+    vm.image_id = kept.image_id or vm.image_id
+    vm.rest()
     if previous != record:
         pool = state.pools[vm.pool]
         state.touch(pool)

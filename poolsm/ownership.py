@@ -6,6 +6,8 @@ changed the metadata, and counting by either alone would create or delete for ev
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from poolsm.assignment import WAITING
 from poolsm.commands import ATTRIBUTED, CLAIMANT, LOG_ID, REQUEST_ID, SERVERPOOL_ID, USER_ID
 from poolsm.events import AttributionDeclared
@@ -81,7 +83,7 @@ def _fold_other_pool(state: State, vm: Vm, key: PoolKey) -> None:
         state.end_claim(vm, found)
         state.give_to(vm, key)
         vm.attribution, vm.drawn_from, vm.wanted, vm.wanted_name = None, None, {}, ""
-        _fold_attribution(state, vm, vm.metadata)
+        _fold_attribution(state, vm, vm.metadata or {})
         if vm.record is not None and vm.record.status == BUILD and vm.attribution is None:
             vm.booting = True  # its boot is the new pool's to watch
             vm.boot_deadline_ms = state.now_ms + state.pools[key].spec.boot_timeout_s * 1000
@@ -94,7 +96,7 @@ def _fold_other_pool(state: State, vm: Vm, key: PoolKey) -> None:
     state.wake(vm.pool)
 
 
-def _fold_attribution(state: State, vm: Vm, metadata: dict[str, str]) -> None:
+def _fold_attribution(state: State, vm: Vm, metadata: Mapping[str, str]) -> None:
     flag = metadata.get(ATTRIBUTED)
     held = vm.attribution
     if held is None and flag != "false":
@@ -112,7 +114,7 @@ def _fold_attribution(state: State, vm: Vm, metadata: dict[str, str]) -> None:
         state.index(vm)
 
 
-def _recall_request(state: State, vm: Vm, metadata: dict[str, str]) -> None:
+def _recall_request(state: State, vm: Vm, metadata: Mapping[str, str]) -> None:
     """The tags say which request was granted this VM, and our record does not (R16).
 
     So it is after a backup was restored: the claim is of a time that the log no longer knows.

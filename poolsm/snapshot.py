@@ -5,6 +5,7 @@ from __future__ import annotations
 from attrs import evolve, frozen
 
 from poolsm.codec import decode, encode_ordered
+from poolsm.kept import keep
 from poolsm.members import Pool
 from poolsm.spec import PoolSpec
 from poolsm.state import State
@@ -25,6 +26,8 @@ def encode_state(state: State) -> bytes:
         state,
         pools={},
         removed={},
+        words={},
+        commons={},
         targets={},
         warm=[],
         by_server={},
@@ -61,5 +64,10 @@ def decode_state(data: bytes) -> State:
     state = image.state
     state.pools = {pool.key: pool for pool in image.pools}
     state.removed = {spec.key: spec for spec in image.removed}
+    for vm in state.vms.values():
+        vm.rest()
+        if vm.record is not None:
+            vm.record = keep(state, vm, vm.record)
+            vm.metadata = vm.record.metadata or vm.metadata
     state.rebuild_indices()
     return state

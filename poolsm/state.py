@@ -92,6 +92,8 @@ class State:
     short: set[PoolKey] = Factory(set)  # pools below what they want
     heap: list[tuple[int, PoolKey]] = Factory(list)  # when to look at which pool again
     # rebuilt
+    words: dict[str, str] = field(factory=dict, eq=False)  # of records, each kept once
+    commons: dict[tuple[tuple[str, str], ...], dict[str, str]] = field(factory=dict, eq=False)
     targets: dict[PoolKey, tuple[PoolSpec, Target]] = field(factory=dict, eq=False)
     warm: list[PoolKey] = field(factory=list, eq=False)  # the warm pools, in order
     by_server: dict[str, str] = field(factory=dict, eq=False)
@@ -270,15 +272,15 @@ class State:
 
     def index(self, vm: Vm) -> None:
         """Bring a VM's entries in its pool's indices up to date, and wake the pool."""
-        pool, key, state = self.pools[vm.pool], vm.key, vm.state
+        pool, key, state, work = self.pools[vm.pool], vm.key, vm.state, vm.work
         pool.join(state, key)
-        _mark(pool.leaving, key, vm.leaving and state not in NOT_CAPACITY)
-        _mark(pool.flying, key, vm.op)
-        _mark(pool.booting, key, vm.booting)
-        _mark(pool.deleting_or_condemned, key, vm.condemned or state == DELETING)
-        _mark(pool.tagging, key, vm.wanted or vm.wanted_name)
-        _mark(pool.held, key, vm.held)
-        unborn = vm.booting and vm.drawn_from is None and state in _UNBORN
+        _mark(pool.leaving, key, work.leaving and state not in NOT_CAPACITY)
+        _mark(pool.flying, key, work.op)
+        _mark(pool.booting, key, work.booting)
+        _mark(pool.deleting_or_condemned, key, work.condemned or state == DELETING)
+        _mark(pool.tagging, key, work.wanted or work.wanted_name)
+        _mark(pool.held, key, work.held)
+        unborn = work.booting and work.drawn_from is None and state in _UNBORN
         _mark(self.creations, key, unborn)
         self.dirty.add(pool.key)
 

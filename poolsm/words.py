@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from poolsm.calendar import next_change_ms, weekday
-from poolsm.members import Pool, Stop, Vm
+from poolsm.members import NO_WORK, Pool, Stop, Vm
 from poolsm.state import State
 from poolsm.vm import ACTIVE, SHUTOFF
 
@@ -20,14 +20,16 @@ def is_parked(vm: Vm) -> bool:
 
 def is_free(vm: Vm) -> bool:
     """Nothing in flight or decided about it, and nobody's."""
-    if vm.attribution is not None or vm.record is None:
+    if vm.attribution is not None or vm.record is None or vm.record.task_state is not None:
         return False
-    return vm.record.task_state is None and vm.absences == 0 and is_untouched(vm)
+    work = vm.work
+    return work is NO_WORK or (work.absences == 0 and is_untouched(vm))
 
 
 def is_untouched(vm: Vm) -> bool:
     """No command of ours is on its way to it or decided, and nobody said to leave it so."""
-    return not (vm.op or vm.leaving or vm.condemned or vm.wanted or vm.held)
+    work = vm.work
+    return not (work.op or work.leaving or work.condemned or work.wanted or work.held)
 
 
 def has_address(vm: Vm, pool: Pool) -> bool:

@@ -53,7 +53,7 @@ def check_counters(state: State) -> None:
         assert pool.pending_jobs == sum(vm.booting for vm in mine)
         assert set(pool.members) == {vm.state for vm in mine}
         for state_name, keys in pool.members.items():
-            assert keys == {vm.key for vm in mine if vm.state == state_name}, state_name
+            assert set(keys) == {vm.key for vm in mine if vm.state == state_name}, state_name
         assert pool.leaving == {
             vm.key for vm in mine if vm.leaving and vm.state not in NOT_CAPACITY
         }
