@@ -9,7 +9,7 @@ BENCHMARKS := $(filter-out benchmarks/measure.py benchmarks/recording.py benchma
 	benchmarks/pages.py benchmarks/time_to_active.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fast chaos lint lab-test docs bench bench-lab clean
+.PHONY: help run test fast chaos lint lab-test docs bench bench-lab bench-light clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,9 @@ bench: $(STAMP)  ## figures, as ratios to peers measured in the same run
 
 bench-lab: $(STAMP)  ## time to 50 ACTIVE servers on the lab, beside a bare script
 	$(BIN)/python benchmarks/time_to_active.py
+
+bench-light: $(STAMP)  ## the same with little work: fails on a gross regression of a ratio
+	for name in replay tick memory; do $(BIN)/python benchmarks/$$name.py --light || exit 1; done
 
 clean:  ## remove what was built here
 	rm -rf $(VENV) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

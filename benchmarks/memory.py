@@ -60,7 +60,7 @@ def main() -> None:
         options,
         f"Memory of {pools * options.size:,} VMs in {pools:,} pools",
         {"asked for by": (("file", "bytes a VM"), rows)},
-        [measure.Figure("state", size, BAR, 1.25 * BAR, less_is_better=True, unit="bytes a VM")],
+        [measure.Figure("state", size, BAR, 1.4 * BAR, less_is_better=True, unit="bytes a VM")],
     )
 
 

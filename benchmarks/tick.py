@@ -146,7 +146,7 @@ def main() -> None:
         },
         [
             measure.Figure("at rest / every pool", rest, 1 / 500, 1 / 25, less_is_better=True),
-            measure.Figure("1 % churn / every pool", busy, 1 / 10, 1 / 3, less_is_better=True),
+            measure.Figure("1 % churn / every pool", busy, 1 / 10, 2 / 3, less_is_better=True),
         ],
     )
 

@@ -7,7 +7,6 @@ the numbers in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self
 
 from attrs import evolve, frozen
@@ -138,7 +137,7 @@ class ClaimServer(ServerCommand):
     """Write membership and attribution in one metadata call, if ``expect`` holds (R4, R16)."""
 
     expect: Expectation
-    metadata: Mapping[str, str]
+    metadata: dict[str, str]
 
 
 @frozen(kw_only=True)

@@ -7,6 +7,7 @@ VMs only the command id differs, and whose they are. A kept record equals the on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 from poolsm.commands import CLAIMANT, COMMAND_ID, REQUEST_ID
 from poolsm.members import Vm
@@ -80,7 +81,9 @@ def keep(
     metadata = record.metadata
     if metadata is not None:
         kept = previous and previous.metadata
-        metadata = kept if kept == metadata else _tags(state, vm, metadata)
+        # whoever reads a kept record only reads its metadata, as of any mapping
+        tags = kept if kept == metadata else _tags(state, vm, metadata)
+        metadata = cast("dict[str, str]", tags)
     status, task_state, image_id = record.status, record.task_state, record.image_id
     flavor_id, key_name = record.flavor_id, record.key_name
     return ServerRecord(

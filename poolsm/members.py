@@ -113,7 +113,7 @@ class Work:
     delete_attempts: int = 0
     power_after_ms: int = 0  # not stopped or started again before
     power_attempts: int = 0
-    wanted: Mapping[str, str] = Factory(dict)  # metadata written but not yet observed
+    wanted: dict[str, str] = Factory(dict)  # metadata written but not yet observed
     wanted_name: str = ""
     drawn_from: PoolKey | None = None  # the warm pool, until the claim is observed
     tag_after_ms: int = 0
@@ -156,7 +156,7 @@ class Vm:
     name: str
     server_id: str = ""
     record: ServerRecord | None = None  # the last one that may speak about it
-    metadata: Mapping[str, str] | None = None  # the last known, when the record has none
+    metadata: Mapping[str, str] = Factory(dict)  # the last known, when the record has none
     created: str = ""  # Nova's timestamp; orders VMs by age once known
     # what it was built from, known if we built it
     image_id: str = ""
@@ -179,7 +179,7 @@ class Vm:
     delete_attempts = OfWork[int]()
     power_after_ms = OfWork[int]()
     power_attempts = OfWork[int]()
-    wanted = OfWork[Mapping[str, str]]()
+    wanted = OfWork[dict[str, str]]()
     wanted_name = OfWork[str]()
     drawn_from = OfWork[PoolKey | None]()
     tag_after_ms = OfWork[int]()

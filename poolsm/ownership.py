@@ -83,7 +83,7 @@ def _fold_other_pool(state: State, vm: Vm, key: PoolKey) -> None:
         state.end_claim(vm, found)
         state.give_to(vm, key)
         vm.attribution, vm.drawn_from, vm.wanted, vm.wanted_name = None, None, {}, ""
-        _fold_attribution(state, vm, vm.metadata or {})
+        _fold_attribution(state, vm, vm.metadata)
         if vm.record is not None and vm.record.status == BUILD and vm.attribution is None:
             vm.booting = True  # its boot is the new pool's to watch
             vm.boot_deadline_ms = state.now_ms + state.pools[key].spec.boot_timeout_s * 1000

@@ -7,8 +7,6 @@ interpretation that proves wrong can be corrected and the log replayed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from attrs import frozen
 
 
@@ -36,7 +34,7 @@ class ServerRecord:
     status: str
     name: str | None = None
     task_state: str | None = None
-    metadata: Mapping[str, str] | None = None
+    metadata: dict[str, str] | None = None
     image_id: str | None = None
     flavor_id: str | None = None
     key_name: str | None = None

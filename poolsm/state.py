@@ -40,7 +40,7 @@ from poolsm.records import FlavorRecord, ImageRecord, NetworkRecord, ServerRecor
 from poolsm.spec import PoolKey, PoolSpec, RunnerSettings
 from poolsm.vm import ACTIVE, BUILD, DELETING, NOT_CAPACITY, PENDING, TABLE
 
-STATE_VERSION = 3  # of log snapshots; one of another version is not used
+STATE_VERSION = 4  # of log snapshots; one of another version is not used
 
 ALL_SHORT = PoolKey("", "")  # in the heap: every pool below what it wants
 

@@ -97,7 +97,7 @@ def _matches(vm: Vm, pool: Pool, target: Target, state: State) -> bool:
     hardware = same_flavor and vm.image_id == target.image_id and vm.key_name == target.key_name
     if vm.networks is None:  # adopted: only its first network is known, from its metadata
         first = target.networks[0] if target.networks else ""
-        hardware = hardware and (vm.metadata or {}).get(NETWORK_UUID, "") == first
+        hardware = hardware and vm.metadata.get(NETWORK_UUID, "") == first
     else:
         hardware = hardware and vm.networks == target.networks
     return hardware and (pool.spec.warm_match != EXACT or vm.user_data == target.user_data)
