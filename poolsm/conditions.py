@@ -45,6 +45,8 @@ class Finding:
 
 _CLEAR: Final = Finding(FALSE, CLEAR)
 
+_NOT_LOOKED_AT: Final = ("Adopting", "ListingStale", "NotPlannedYet")
+
 PoolCheck = Callable[[State, Pool], Finding]
 FleetCheck = Callable[[State], Finding]
 
@@ -54,8 +56,9 @@ FleetCheck = Callable[[State], Finding]
 
 def _provisioned(state: State, pool: Pool) -> Finding:
     reason, message = why_at(state, pool)
-    status = TRUE if pool.capacity >= pool.spec.min_vm else FALSE
-    return Finding(status, reason, message)
+    if pool.capacity >= pool.spec.min_vm:
+        return Finding(TRUE, reason, message)
+    return Finding(UNKNOWN if reason in _NOT_LOOKED_AT else FALSE, reason, message)
 
 
 def _paused(state: State, pool: Pool) -> Finding:
@@ -68,7 +71,9 @@ def _paused(state: State, pool: Pool) -> Finding:
 
 def _suspended(state: State, pool: Pool) -> Finding:
     found = blocked(pool, state)
-    return Finding(TRUE, *found) if found else _CLEAR
+    if not found:
+        return _CLEAR
+    return Finding(TRUE, *found, state.loss.since_ms if state.loss is not None else 0)
 
 
 def _draining(state: State, pool: Pool) -> Finding:
@@ -94,6 +99,16 @@ def _breaker(state: State, pool: Pool) -> Finding:
         return _CLEAR
     text = f"{pool.failures} failed creations since the last ACTIVE"
     return Finding(TRUE, _BREAKER_REASONS[pool.breaker], text)
+
+
+def _last_failure(state: State, pool: Pool) -> Finding:
+    """It is over with the next success; what it was stays to be read."""
+    _ = state
+    known = pool.conditions.get("LastFailure")
+    if known is None:
+        return _CLEAR
+    failing = pool.failures or pool.invalid
+    return Finding(TRUE if failing else FALSE, known.reason, known.message)
 
 
 def _noted(kind: str) -> PoolCheck:
@@ -167,7 +182,7 @@ def _clock_guard(state: State) -> Finding:
 def _creation_paused(state: State) -> Finding:
     left_s = (state.creation_pause_until_ms - state.now_ms) // 1000
     if left_s < 0:
-        return _CLEAR
+        return Finding(FALSE, CLEAR, since_ms=state.creation_pause_until_ms)
     return Finding(TRUE, "RetryAfter", f"for {left_s} s more: {state.creation_pause_text}")
 
 
@@ -200,7 +215,7 @@ POOL_CONDITIONS: Final[dict[str, PoolCheck]] = {
     "Draining": _draining,
     "VmsHeld": _held,
     "Breaker": _breaker,
-    "LastFailure": _noted("LastFailure"),
+    "LastFailure": _last_failure,
     "DeleteStuck": _noted("DeleteStuck"),
     "ImageAmbiguous": _image_ambiguous,
     "DayUnknown": _day_unknown,
@@ -255,10 +270,25 @@ def _view(
 def note_statuses(state: State, pools: Iterable[Pool]) -> None:
     """Since when: what has another status than at the last round has it from now on."""
     for pool in pools:
+        troubled = False
         for kind, check in POOL_CONDITIONS.items():
-            _note(pool.since, kind, check(state, pool).status, state.now_ms)
+            status = check(state, pool).status
+            troubled = troubled or status != GOOD_STATUS.get(kind, FALSE)
+            _note(pool.since, kind, status, state.now_ms)
+        pool.troubled = troubled
     for kind, of_fleet in FLEET_CONDITIONS.items():
         _note(state.since, kind, of_fleet(state).status, state.now_ms)
+
+
+def alarms(state: State) -> tuple[bool, ...]:
+    """What a listing may begin or end: the fleet's statuses are noted when this changes."""
+    return (
+        state.adopting,
+        bool(state.listing_error),
+        state.guard_listings > 0,
+        state.loss is not None,
+        bool(state.unreadable),
+    )
 
 
 def _note(noted: dict[str, tuple[str, int]], kind: str, status: str, now_ms: int) -> None:

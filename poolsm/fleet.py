@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from poolsm import requests
+from poolsm import halts, requests
 from poolsm.calendar import ZoneRules
 from poolsm.commands import Command, Reason, RebuildServer
+from poolsm.conditions import FALSE, alarms, note_statuses
 from poolsm.entries import Entry
 from poolsm.errors import PoolsmError
 from poolsm.events import (
@@ -55,7 +56,7 @@ from poolsm.events import (
 from poolsm.images import resolve_image
 from poolsm.issue import issue
 from poolsm.listing import diff_listing
-from poolsm.members import Anomaly, Moved
+from poolsm.members import Anomaly, Moved, Vm
 from poolsm.observe import expected_servers, fold_listing, fold_record, missed_servers
 from poolsm.outcomes import begin_epoch, fold_answer, fold_dispatch
 from poolsm.ownership import declare_attribution
@@ -64,6 +65,7 @@ from poolsm.records import ServerRecord
 from poolsm.snapshot import decode_state, encode_state
 from poolsm.spec import PoolSpec
 from poolsm.state import State
+from poolsm.words import listing_is_fresh, pause_of
 
 
 class MisuseError(PoolsmError):
@@ -170,7 +172,7 @@ class Fleet:
             case ListingCompleted():
                 waited_for = state.adopting or state.guard_listings or state.loss is not None
                 news = event.changed or event.absent or state.listing_error
-                return not waited_for and not news
+                return not waited_for and not news and listing_is_fresh(state)
             case ListingFailed():
                 return event.what != "servers" or state.listing_error == event.message
             case ImagesListed():
@@ -212,8 +214,13 @@ class Fleet:
                 # begun after now: it was begun before the clock was set back
                 started_ms = event.started_ms - state.skew_ms
                 if state.watch.listing_started_ms <= started_ms <= state.now_ms:
+                    stale, before = not listing_is_fresh(state), alarms(state)
                     self._watch_listing(event.started_ms)
                     fold_listing(state, event, started_ms)
+                    if stale:  # while it was, nothing was planned, so nobody noted it
+                        state.since["ListingStale"] = (FALSE, state.now_ms)
+                    if alarms(state) != before:
+                        note_statuses(state, ())
             case ServerObserved():
                 started_ms = event.started_ms - state.skew_ms
                 if started_ms <= state.now_ms:
@@ -228,6 +235,7 @@ class Fleet:
             case ListingFailed():
                 state.listing_failed_ms = state.listing_failed_ms or state.now_ms
                 state.listing_error = event.message
+                note_statuses(state, ())
             case ImagesListed() | FlavorsListed() | NetworksListed():
                 self._fold_catalog(event)
             case RebuildRequested():
@@ -269,8 +277,8 @@ class Fleet:
         """An operator's rebuild in place; the image is resolved like a pool's (R13)."""
         state = self._state
         vm = requests.find_vm(state, event.server_id)
-        if vm is None or vm.op or not vm.server_id:
-            why = "no VM is known by that" if vm is None else "another command is in flight"
+        why = _no_rebuild(state, vm)
+        if vm is None or why:
             state.anomaly("rebuild_refused", event.server_id, why)
             return ()
         spec = state.pools[vm.pool].spec
@@ -300,6 +308,7 @@ class Fleet:
                 state.epoch_started_ms = state.now_ms
                 state.adopting = True
                 begin_epoch(state)
+                note_statuses(state, ())
                 self._new_days()
             case RunnerStopped():
                 pass
@@ -321,11 +330,11 @@ class Fleet:
             case LossConfirmed():
                 requests.confirm_loss(state, event)
             case PoolPaused() | PoolResumed() | FleetPaused() | FleetResumed():
-                requests.pause(state, event)
+                halts.pause(state, event)
             case VmHeld():
-                requests.hold_vm(state, event)
+                halts.hold_vm(state, event)
             case VmUnheld():
-                requests.unhold_vm(state, event)
+                halts.unhold_vm(state, event)
             case ConfigDeclared():
                 requests.declare_config(state, event)
             case ConfigRemoved():
@@ -379,3 +388,13 @@ class Fleet:
     def restore(cls, data: bytes) -> Fleet:
         """A fold that goes on from a snapshot."""
         return cls(decode_state(data))
+
+
+def _no_rebuild(state: State, vm: Vm | None) -> str:
+    """Why a VM is not rebuilt now; empty if it is."""
+    if vm is None:
+        return "no VM is known by that"
+    if vm.op or not vm.server_id:
+        return "another command is in flight"
+    stop = vm.held or pause_of(state.pools[vm.pool], state)
+    return f"it is left as it is, {stop.text}" if stop else ""

@@ -33,7 +33,7 @@ def issue(state: State, draft: Command, position: int) -> Command:
     command = draft.with_id(command_id(state.log_id, state.epoch, position, state.issued))
     kind = type(command).__name__
     if isinstance(command, CreateServer):
-        vm = _begin_creation(state, command)
+        vm, fresh = _begin_creation(state, command), True
     elif isinstance(command, FetchImage):
         state.pools[command.pool].image_retry = "asked"
         state.ops[command.command_id] = Op(command.command_id, kind, command.pool, "", state.now_ms)
@@ -41,11 +41,12 @@ def issue(state: State, draft: Command, position: int) -> Command:
     else:
         assert isinstance(command, ServerCommand), kind
         vm = state.vms[state.by_server[command.server_id]]
+        fresh = not vm.wanted
         begin = _MARKS.get(type(command))
         if begin is not None:
             begin(state, command, vm)
     vm.op = command.command_id
-    state.ops[vm.op] = Op(vm.op, kind, vm.pool, vm.key, state.now_ms)
+    state.ops[vm.op] = Op(vm.op, kind, vm.pool, vm.key, state.now_ms, fresh=fresh)
     state.pools[vm.pool].flying.add(vm.key)
     state.wake(vm.pool)
     return command

@@ -87,7 +87,8 @@ class Op:
     """A command on its way: issued, not yet ended.
 
     ``dispatched_ms`` is None until it was about to be sent; ``unknown`` once its answer
-    turned out to prove nothing.
+    turned out to prove nothing. ``fresh``: before it is sent, nothing of it is in the cloud (a
+    claim that is repeated is not).
     """
 
     command_id: str
@@ -97,6 +98,7 @@ class Op:
     planned_ms: int
     dispatched_ms: int | None = None
     unknown: bool = False
+    fresh: bool = True
 
 
 @define(weakref_slot=False)
@@ -226,6 +228,7 @@ class Pool:
     second_manager: str = ""
     conditions: dict[str, Condition] = Factory(dict)
     since: dict[str, tuple[str, int]] = Factory(dict)  # condition type -> status, since when
+    troubled: bool = False  # one of these statuses is not as it should be
     paused: Stop | None = None
     day_wake_ms: int = 0  # when its change of day is next looked at
     # rebuilt from the VMs
@@ -359,13 +362,14 @@ class Config:
 class Tombstone:
     """A VM that is gone. ``final`` when we deleted it or saw it DELETED (I5).
 
-    ``deleted``: we had asked for its deletion.
+    ``deleted``: we had asked for its deletion. ``held``: who kept it, if it comes back.
     """
 
     server_id: str
     final: bool
     at_ms: int
     deleted: bool = False
+    held: Stop | None = None
 
 
 @define

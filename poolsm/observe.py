@@ -90,6 +90,8 @@ def suspect_loss(state: State, absent: tuple[str, ...]) -> None:
     if 2 * len(lost) > len(live):
         if state.loss is None:
             state.loss = Loss(state.now_ms, {})
+            for key in state.pools:
+                state.wake(key)
         for vm in lost:
             state.loss.lost[vm.key] = 0
         state.anomaly(
@@ -160,7 +162,7 @@ def _fold_ghost(state: State, record: ServerRecord, tombstone: Tombstone, starte
         return
     metadata = record.metadata or {}
     key = PoolKey(metadata.get(SERVERPOOL_ID, ""), metadata.get(USER_ID, ""))
-    if not tombstone.deleted or metadata.get(ATTRIBUTED) != "false":
+    if not tombstone.deleted or tombstone.held or metadata.get(ATTRIBUTED) != "false":
         state.anomaly("ghost", record.server_id, "a deleted server is still there; left alone")
         state.strays[record.server_id] = record
         return
@@ -235,6 +237,7 @@ def adopt(
         claimant = metadata.get(CLAIMANT) or metadata.get(USER_ID, "")
         attribution = Attribution(claimant, by, metadata.get(REQUEST_ID, ""))
     ours = metadata.get(LOG_ID) == state.log_id
+    tombstone = state.tombstones.get(record.server_id)
     vm = Vm(
         key=record.server_id,
         pool=key,
@@ -244,9 +247,10 @@ def adopt(
         server_id=record.server_id,
         attribution=attribution,
         key_name=record.key_name,
+        held=tombstone.held if tombstone is not None else None,  # it was not gone after all
     )
     state.enlist(vm)
-    if not (ours or state.adopting or declared_now or record.server_id in state.tombstones):
+    if not (ours or state.adopting or declared_now or tombstone is not None):
         pool.second_manager = (
             f"server {record.server_id} appeared with log id {metadata.get(LOG_ID, 'none')}"
         )
@@ -325,6 +329,8 @@ def vm_gone(state: State, vm: Vm, *, final: bool, why: str) -> None:
     if vm.booting and vm.drawn_from is None:
         creation_failed(state, vm, why)
     state.end_claim(vm, f"its VM is gone: {why}")
+    if vm.held is not None:
+        state.anomaly("held_vm_gone", vm.key, f"held {vm.held.text}, and gone: {why}")
     _found_again(state, vm)
     state.drop_vm(vm, final=final)
 

@@ -42,7 +42,7 @@ def begin_epoch(state: State) -> None:
         if op.vm and op.vm not in state.vms:
             _land(state, op)
         elif op.dispatched_ms is None:
-            end_unsent(state, op)
+            end_unsent(state, op, "the runner ended before it was sent")
         else:
             _fold_unknown(state, op, Outcome(answers.UNKNOWN, "the runner ended before its answer"))
 
@@ -52,8 +52,12 @@ def _in_order(state: State) -> list[Op]:
     return sorted(state.ops.values(), key=_command_id)
 
 
-def end_unsent(state: State, op: Op) -> None:
-    """A command that was decided and never sent is as if it had not been decided."""
+def end_unsent(state: State, op: Op, why: str) -> Vm | None:
+    """A command that was decided and never sent is as if it had not been decided.
+
+    Returns:
+        Its VM, if there is one still.
+    """
     vm = _land(state, op)
     if op.kind == "CreateServer" and vm is not None:
         _end_creation(state, vm)
@@ -61,12 +65,16 @@ def end_unsent(state: State, op: Op) -> None:
         state.pools[op.pool].image_retry = ""
     elif op.kind == "DeleteServer" and vm is not None:
         vm.leaving = vm.state == DELETING
+        vm.delete_attempts -= 1
         vm.delete_after_ms = 0
         state.index(vm)
+    elif op.kind in ("StopServer", "StartServer") and vm is not None:
+        vm.power_attempts = max(vm.power_attempts - 1, 0)
     elif op.kind == "ClaimServer" and vm is not None:
         vm.tag_after_ms = 0
     elif op.kind == "RebuildServer" and vm is not None:
-        state.anomaly("rebuild_refused", vm.key, "the runner ended before it was sent")
+        state.anomaly("rebuild_refused", vm.key, why)
+    return vm if vm is not None and vm.key in state.vms else None
 
 
 def _land(state: State, op: Op) -> Vm | None:
@@ -126,6 +134,8 @@ def _pause_project(state: State, op: Op, outcome: Outcome) -> None:
     """429 and 503: nothing is created in the project before Retry-After (R6)."""
     pause = (outcome.retry_after_s or state.settings.backoff_first_s) * 1000
     until_ms = state.now_ms + pause + jitter(op.command_id, pause // 4)
+    if state.now_ms >= state.creation_pause_until_ms:  # the one before is over
+        state.since["CreationPaused"] = ("True", state.now_ms)
     if until_ms > state.creation_pause_until_ms:
         state.creation_pause_until_ms = until_ms
         state.creation_pause_text = outcome.text
@@ -225,12 +235,12 @@ def _fold_power(state: State, vm: Vm, outcome: Outcome) -> None:
 
 def _fold_claim(state: State, vm: Vm, outcome: Outcome) -> None:
     if outcome.kind in (answers.GONE, answers.UNMET):
-        _undo_claim(state, vm, outcome.text)
+        undo_claim(state, vm, outcome.text)
         return
     vm.tag_after_ms = _later(state, vm, 1, state.settings.power_repeat_s)
 
 
-def _undo_claim(state: State, vm: Vm, why: str) -> None:
+def undo_claim(state: State, vm: Vm, why: str) -> None:
     """The claim did not happen: the VM is what its metadata says, in the pool it came from."""
     state.anomaly("claim_failed", vm.key, why)
     state.end_claim(vm, why)

@@ -33,7 +33,9 @@ def fold_tags(state: State, vm: Vm, record: ServerRecord) -> None:
     """Compare a record's metadata with what we hold of the VM."""
     pool = state.pools[vm.pool]
     if record.metadata is None:
-        pool.blank.add(vm.key)  # keeps its last known metadata, still counts (R1)
+        if vm.key not in pool.blank:
+            pool.blank.add(vm.key)  # keeps its last known metadata, still counts (R1)
+            state.wake(vm.pool)
         return
     if vm.key in pool.blank:
         pool.blank.discard(vm.key)

@@ -82,13 +82,13 @@ def keep_books(pool: Pool, state: State) -> None:
 def condemn(pool: Pool, state: State) -> None:
     """What is to go whatever the pool's size, however it came to be so (R6, R12)."""
     for vm in state.pool_vms(pool, ERROR) if ERROR in pool.members else ():
-        if vm.attribution is None and not vm.condemned:
+        if vm.attribution is None and not vm.condemned and not vm.held:
             fault = vm.record.fault if vm.record else None
             vm.condemned = f"ERROR: {fault or 'no fault text'}"
             state.index(vm)
     if pool.state == DRAINING:
         for vm in state.all_vms(pool):
-            if pool.condemns(vm) and not vm.condemned:
+            if pool.condemns(vm) and not vm.condemned and not vm.held:
                 vm.condemned = BEING_REMOVED
                 state.index(vm)
 

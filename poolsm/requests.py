@@ -9,34 +9,25 @@ from __future__ import annotations
 from heapq import heappop
 
 from poolsm.assignment import OPEN_STATES, WAITING
-from poolsm.conditions import note_statuses
 from poolsm.events import (
     AssignmentRequested,
     ConfigDeclared,
     ConfigRemoved,
-    FleetPaused,
-    FleetResumed,
     LossConfirmed,
     PoolAcknowledged,
     PoolDeclared,
-    PoolPaused,
     PoolRemovalRequested,
     PoolReset,
-    PoolResumed,
     ReleaseRequested,
-    VmHeld,
-    VmUnheld,
 )
 from poolsm.failure import reset_pool
-from poolsm.members import Assignment, Config, Pool, Stop, Vm
+from poolsm.members import Assignment, Config, Pool, Vm
 from poolsm.observe import adopt, vm_gone
-from poolsm.outcomes import end_loss, end_unsent
+from poolsm.outcomes import end_loss
 from poolsm.pool import DRAINING, POOL_TABLE
 from poolsm.spec import PoolKey, check_spec
 from poolsm.state import State
-from poolsm.words import pause_of
 
-READS = ("FindServer", "FetchImage")  # commands that change nothing: a pause lets them pass
 BEING_REMOVED = "its pool is being removed"
 RELEASED = "released by"
 ANSWERS_KEPT_MS = 30 * 86_400_000  # an ended request's answer, for whoever asks again
@@ -133,73 +124,6 @@ def acknowledge(state: State, event: PoolAcknowledged) -> None:
     for key in sorted(pool.disputed):
         vm_gone(state, state.vms[key], final=False, why="re-tagged by others, acknowledged")
     state.wake(pool.key)
-
-
-def pause(state: State, event: PoolPaused | PoolResumed | FleetPaused | FleetResumed) -> None:
-    """An operator stops the rules, or has them go on.
-
-    What was decided and not sent is not sent any more. Pools that are paused by themselves
-    stay so when the fleet is resumed.
-    """
-    if isinstance(event, FleetPaused | FleetResumed):
-        state.paused = _stopped(event, state.paused, state.now_ms)
-        pools = [state.pools[key] for key in sorted(state.pools)]
-    else:
-        pool = state.pools.get(event.pool)
-        if pool is None:
-            state.anomaly("unknown_pool", str(event.pool), "paused or resumed; no such pool")
-            return
-        pool.paused = _stopped(event, pool.paused, state.now_ms)
-        pools = [pool]
-    for pool in pools:
-        if pause_of(pool, state) is not None:
-            _withdraw(state, pool)
-        state.wake(pool.key)
-    state.wake_short()  # a warm pool may have what others wait for
-    note_statuses(state, pools)
-
-
-def _stopped(
-    event: PoolPaused | PoolResumed | FleetPaused | FleetResumed, old: Stop | None, now_ms: int
-) -> Stop | None:
-    if isinstance(event, PoolResumed | FleetResumed):
-        return None
-    return Stop(event.why, event.origin, old.since_ms if old else now_ms)
-
-
-def _withdraw(state: State, pool: Pool) -> None:
-    """Decisions about a pool that were not sent end; whoever sends asks whether they stand."""
-    for op in [op for op in state.ops.values() if op.pool == pool.key]:
-        if op.dispatched_ms is None and op.kind not in READS:
-            end_unsent(state, op)
-
-
-def hold_vm(state: State, event: VmHeld) -> None:
-    """A VM is kept as it is, whatever the rules say, until it is let go."""
-    vm = find_vm(state, event.target)
-    if vm is None:
-        state.anomaly("unknown_vm", event.target, "asked to be held; no such VM")
-        return
-    op = state.ops.get(vm.op)
-    if op is not None and op.dispatched_ms is None and op.kind not in READS:
-        end_unsent(state, op)
-    if vm.key not in state.vms:  # its creation was never sent
-        state.anomaly("unknown_vm", event.target, "asked to be held; it was never created")
-        return
-    vm.held = Stop(event.why, event.origin, vm.held.since_ms if vm.held else state.now_ms)
-    state.index(vm)
-    note_statuses(state, [state.pools[vm.pool]])
-
-
-def unhold_vm(state: State, event: VmUnheld) -> None:
-    """The rules apply to it again."""
-    vm = find_vm(state, event.target)
-    if vm is None or vm.held is None:
-        state.anomaly("not_held", event.target, f"{event.origin} let go of what is not held")
-        return
-    vm.held = None
-    state.index(vm)
-    note_statuses(state, [state.pools[vm.pool]])
 
 
 def confirm_loss(state: State, event: LossConfirmed) -> None:

@@ -227,6 +227,8 @@ class State:
             return False
         if pool.held or pool.paused is not None or self.paused is not None:
             return False
+        if pool.troubled or pool.blank or pool.disputed or pool.second_manager or self.loss:
+            return False
         planned = pool.conditions.get("Provisioned")
         return planned is not None and planned.message == f"{owned} of {spec.min_vm}"
 
@@ -351,7 +353,8 @@ class State:
         for server_id in (*old, vm.server_id):
             self.tombstones.pop(server_id, None)
         deleted = vm.delete_attempts > 0
-        self.tombstones[vm.server_id] = Tombstone(vm.server_id, final, self.now_ms, deleted)
+        tombstone = Tombstone(vm.server_id, final, self.now_ms, deleted, vm.held)
+        self.tombstones[vm.server_id] = tombstone
 
     def rebuild_indices(self) -> None:
         """After a snapshot was loaded."""

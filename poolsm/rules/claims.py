@@ -22,7 +22,7 @@ from poolsm.requests import waiting_requests
 from poolsm.spec import WARM_MATCHES
 from poolsm.state import State
 from poolsm.vm import ACTIVE, SHUTOFF
-from poolsm.words import has_address, is_free, is_off_day, is_parked, is_ready, suspended
+from poolsm.words import has_address, is_free, is_off_day, is_parked, is_ready, pause_of, suspended
 
 EXACT = WARM_MATCHES[0]
 
@@ -110,7 +110,7 @@ def tag(pool: Pool, state: State) -> list[Command]:
     drafts: list[Command] = []
     for vm in state.named(pool.tagging):
         waits = vm.op or vm.absences or vm.held or state.now_ms < vm.tag_after_ms
-        if waits or not vm.server_id:
+        if waits or not vm.server_id or _drawn_from_paused(vm, state):
             continue
         if vm.wanted:
             attributed = vm.wanted[ATTRIBUTED] == "true"
@@ -144,6 +144,12 @@ def _why_again(vm: Vm) -> Reason:
         text = f"declared to be {held.claimant}'s; its metadata says that it is free"
         return Reason("R11 start-up", text)
     return Reason("R4 warm pool", "the claim is not observed yet")
+
+
+def _drawn_from_paused(vm: Vm, state: State) -> bool:
+    """Whether the cloud may still show it in a warm pool that nobody is to touch."""
+    warm = state.pools.get(vm.drawn_from) if vm.drawn_from is not None else None
+    return warm is not None and pause_of(warm, state) is not None
 
 
 def reuse(pool: Pool, state: State) -> list[Command]:

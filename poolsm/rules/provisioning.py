@@ -96,7 +96,7 @@ def need_of(pool: Pool, state: State) -> Need:
         coming = sum(
             1
             for vm in state.pool_vms(pool, PENDING, BUILD)
-            if vm.attribution is None and not vm.condemned and not vm.leaving
+            if vm.attribution is None and not (vm.condemned or vm.leaving or vm.held)
         )
     spec = pool.spec
     return Need(spec.min_vm, spec.max_vm, pool.capacity, pool.owned, waiting, coming)
