@@ -18,7 +18,7 @@ from poolsm.pool import CLOSED
 from poolsm.shapes import AssignmentView, FleetView, VmView
 from poolsm.state import State
 from poolsm.views import assignment_view, fleet_view, pool_view, vm_view, vm_views
-from poolsm_runners import operations
+from poolsm_runners import halting, operations
 from poolsm_runners.operations import ConfigDeclaration, Desk, PoolDeclaration, pool_named
 from poolsm_runners.takeover import AttributionDeclaration, take_over
 
@@ -262,13 +262,13 @@ def _events(desk: Desk, request: Plain) -> list[Event]:
         case Acknowledge():
             return operations.acknowledge(desk, request.pool)
         case Pause():
-            return operations.pause(desk, request.pool, request.why)
+            return halting.pause(desk, request.pool, request.why)
         case Resume():
-            return operations.resume(desk, request.pool)
+            return halting.resume(desk, request.pool)
         case Hold():
-            return operations.hold(desk, request.target, request.why)
+            return halting.hold(desk, request.target, request.why)
         case Unhold():
-            return operations.unhold(desk, request.target)
+            return halting.unhold(desk, request.target)
         case ConfirmLoss():
             return operations.confirm_loss(desk)
 
@@ -287,31 +287,25 @@ def _in_the_way(state: State, request: Reset) -> str:
 def _said(state: State, request: Plain) -> str:
     match request:
         case Remove():
-            return f"pool {pool_named(state, request.pool).key}: is drained, then removed"
+            return halting.removed_text(state, request.pool)
         case Release():
-            return f"{request.target}: released"
+            return halting.released_text(state, request.target)
         case Reset():
             return f"pool {pool_named(state, request.pool).key}: tries again now"
         case Acknowledge():
             return f"pool {pool_named(state, request.pool).key}: acknowledged"
         case Pause(pool=name):
-            whose = f"pool {pool_named(state, name).key}" if name else "the whole fleet"
-            return f"{whose}: paused; nothing is done by itself until `poolsm resume{_arg(name)}`"
+            return halting.paused_text(state, name)
         case Resume(pool=name):
-            whose = f"pool {pool_named(state, name).key}" if name else "the whole fleet"
-            return f"{whose}: resumed"
+            return halting.resumed_text(state, name)
         case Hold(target=target):
-            return f"VM {target}: held; it is left as it is until `poolsm unhold {target}`"
+            return halting.held_text(state, target)
         case Unhold(target=target):
             return f"VM {target}: the rules apply to it again"
         case ConfirmLoss():
             return "the lost servers count as gone"
         case Assign():
             return f"request {request.request_id}"
-
-
-def _arg(name: str) -> str:
-    return f" {name}" if name else ""
 
 
 async def _apply(host: Host, request: Apply, origin: str) -> Done:

@@ -17,26 +17,19 @@ from poolsm.events import (
     AssignmentRequested,
     ConfigDeclared,
     Event,
-    FleetPaused,
-    FleetResumed,
     LossConfirmed,
     PoolAcknowledged,
     PoolDeclared,
-    PoolPaused,
     PoolRemovalRequested,
     PoolReset,
-    PoolResumed,
     ReleaseRequested,
-    VmHeld,
-    VmUnheld,
 )
-from poolsm.members import Pool, Vm
+from poolsm.members import Pool
 from poolsm.requests import find_vm
 from poolsm.spec import PoolKey, PoolSpec, SecretRef, check_spec
 from poolsm.state import State
 from poolsm.target import user_data_of
 from poolsm.userdata import check_user_data
-from poolsm.vm import DELETING
 from poolsm_runners.secrets import parts_of
 from poolsm_runners.zones import zone_rules
 
@@ -207,59 +200,6 @@ def acknowledge(desk: Desk, name: str) -> list[Event]:
     if not pool.second_manager and not pool.disputed:
         raise RefusedError(f"pool {pool.key}: has nothing to acknowledge")
     return [PoolAcknowledged(at_ms=desk.now_ms, pool=pool.key, origin=desk.origin)]
-
-
-def pause(desk: Desk, name: str, why: str) -> list[Event]:
-    """Nothing is done to a pool by itself any more; to no pool, without a name."""
-    if not name:
-        return [FleetPaused(at_ms=desk.now_ms, why=why, origin=desk.origin)]
-    pool = pool_named(desk.state, name)
-    return [PoolPaused(at_ms=desk.now_ms, pool=pool.key, why=why, origin=desk.origin)]
-
-
-def resume(desk: Desk, name: str) -> list[Event]:
-    """The rules apply again."""
-    if not name:
-        if desk.state.paused is None:
-            paused = [str(key) for key, pool in sorted(desk.state.pools.items()) if pool.paused]
-            hint = f"; paused by themselves are: {', '.join(paused)}" if paused else ""
-            raise RefusedError(f"resume: the fleet is not paused{hint}")
-        return [FleetResumed(at_ms=desk.now_ms, origin=desk.origin)]
-    pool = pool_named(desk.state, name)
-    if pool.paused is None:
-        hint = "; the whole fleet is: `poolsm resume`" if desk.state.paused else ""
-        raise RefusedError(f"pool {pool.key}: is not paused{hint}")
-    return [PoolResumed(at_ms=desk.now_ms, pool=pool.key, origin=desk.origin)]
-
-
-def hold(desk: Desk, target: str, why: str) -> list[Event]:
-    """A VM is kept as it is; refused once its deletion was sent, which nothing calls back."""
-    vm = _vm_named(desk.state, target)
-    op = desk.state.ops.get(vm.op)
-    sent = op is not None and op.kind == "DeleteServer" and op.dispatched_ms is not None
-    if sent or vm.state == DELETING:
-        raise RefusedError(f"VM {vm.name}: its deletion was sent already, and cannot be held")
-    if not vm.server_id:
-        raise RefusedError(f"VM {vm.name}: is not in the cloud yet; hold it once it is")
-    return [VmHeld(at_ms=desk.now_ms, target=vm.key, why=why, origin=desk.origin)]
-
-
-def unhold(desk: Desk, target: str) -> list[Event]:
-    """The rules apply to a held VM again."""
-    vm = _vm_named(desk.state, target)
-    if vm.held is None:
-        raise RefusedError(f"VM {vm.name}: is not held")
-    return [VmUnheld(at_ms=desk.now_ms, target=vm.key, origin=desk.origin)]
-
-
-def _vm_named(state: State, target: str) -> Vm:
-    vm = find_vm(state, target)
-    if vm is None:
-        raise RefusedError(
-            f"there is no VM {target!r}, or several have this name; "
-            "`poolsm status --vms` lists them with their ids"
-        )
-    return vm
 
 
 def confirm_loss(desk: Desk) -> list[Event]:

@@ -21,11 +21,15 @@ from poolsm_runners.control_requests import (
     ConfirmLoss,
     Done,
     Envelope,
+    Hold,
+    Pause,
     Release,
     Remove,
     Reset,
+    Resume,
     Standing,
     Status,
+    Unhold,
 )
 from poolsm_runners.engine import Engine, open_fleet
 from poolsm_runners.log import sqlite
@@ -349,3 +353,40 @@ async def test_a_runner_is_found_by_perform(log):
     async with serving(log):
         _, by_runner = await asyncio.to_thread(perform, log, APPLY)
         assert by_runner
+
+
+# --- an operator's pauses and holds, as they are answered ----------------------------------------
+
+
+def said(log, request):
+    answer, _ = perform(log, request, origin="command line of ann")
+    return answer.lines[0]
+
+
+def test_a_pause_is_said_once_and_resume_says_what_still_stands(tmp_path):
+    log = tmp_path / "log.db"
+    perform(log, APPLY)
+    name = str(SPEC.key)
+    assert "until `poolsm resume`" in said(log, Pause(why="Nova\nis  upgraded"))
+    before = perform(log, Status())[0].fleet.position
+    assert "is paused already, by command line of ann: Nova is upgraded" in said(log, Pause())
+    assert perform(log, Status())[0].fleet.position == before
+    assert f"until `poolsm resume {name}`" in said(log, Pause(name))
+    assert "but the whole fleet is still paused" in said(log, Resume(name))
+    with pytest.raises(RefusedError, match="is not paused; the whole fleet is"):
+        perform(log, Resume(name))
+    assert "once `poolsm resume` ends the pause" in said(log, Remove(name))
+    said(log, Pause(name))
+    assert f"still paused by themselves: {name}" in said(log, Resume())
+    with pytest.raises(RefusedError, match=f"paused by themselves are: {name}"):
+        perform(log, Resume())
+    with pytest.raises(RefusedError, match="at most 500"):
+        perform(log, Pause(why="x" * 501))
+
+
+def test_what_is_not_there_cannot_be_held(tmp_path):
+    log = tmp_path / "log.db"
+    perform(log, APPLY)
+    for request in (Hold("nobody"), Unhold("nobody")):
+        with pytest.raises(RefusedError, match="there is no VM 'nobody'"):
+            perform(log, request)

@@ -19,7 +19,9 @@ from poolsm_runners.control_requests import (
     Unhold,
 )
 
-why_option = click.option("--why", default="", help="For those who come after you.")
+why_option = click.option(
+    "--reason", "why", default="", metavar="TEXT", help="For those who come after you."
+)
 
 
 @click.command()
@@ -35,7 +37,7 @@ def pause(pool: str, why: str, log: Path) -> int:
 
     \b
     Examples:
-      poolsm pause alice/intro-python --why "host maintenance"
+      poolsm pause alice/intro-python --reason "host maintenance"
       poolsm pause
     """
     change(log, Pause(pool, why))
@@ -70,7 +72,7 @@ def hold(vm: str, why: str, log: Path) -> int:
 
     \b
     Example:
-      poolsm hold intro-7f2c9a10-... --why "does not boot since the new image"
+      poolsm hold intro-7f2c9a10-... --reason "does not boot since the new image"
     """
     change(log, Hold(vm, why))
     return exits.OK
