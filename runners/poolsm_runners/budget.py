@@ -295,11 +295,11 @@ class Budget:
             seconds = min(limit_s, step_s) * (0.5 + self._chance() / 2)
         else:
             seconds = min(limit_s, max(0.0, retry_after_s))
-        until_ms = self._clock.now_ms() + round(seconds * 1000)
+        until_ms = self._clock.elapsed_ms() + round(seconds * 1000)
         lane.paused_until_ms = max(lane.paused_until_ms, until_ms)
 
     def _paused_s(self, lane: _Lane) -> float:
-        return max(0, lane.paused_until_ms - self._clock.now_ms()) / 1000
+        return max(0, lane.paused_until_ms - self._clock.elapsed_ms()) / 1000
 
     def _set_alarm(self, lane: _Lane) -> None:
         if lane and id(lane) not in self._alarms:
@@ -308,7 +308,7 @@ class Budget:
 
     async def _alarm(self, lane: _Lane) -> None:
         try:
-            # A pause may have been made longer, and a stepped clock may have moved its end.
+            # A pause may have been made longer meanwhile.
             while (seconds := self._paused_s(lane)) > 0:
                 await self._clock.sleep(seconds)
         finally:

@@ -18,6 +18,14 @@ class Clock(Protocol):
         """The time."""
         ...
 
+    def elapsed_ms(self) -> int:
+        """Milliseconds since some instant, on the scale of :meth:`sleep`, which no step moves.
+
+        Whatever waits counts by this: by the time, a clock that is set back an hour would
+        lengthen each wait by that hour.
+        """
+        ...
+
     def step_ms(self) -> int:
         """How far the wall clock has stepped since the last call, 0 if less than 30 s."""
         ...
@@ -38,7 +46,11 @@ class WallClock:
 
     def now_ms(self) -> int:
         """Wall clock at start, carried on by the monotonic clock."""
-        return self._base_ms + time.monotonic_ns() // 1_000_000
+        return self._base_ms + self.elapsed_ms()
+
+    def elapsed_ms(self) -> int:
+        """The monotonic clock."""
+        return time.monotonic_ns() // 1_000_000
 
     def step_ms(self) -> int:
         """Adopt a step of the wall clock of at least 30 s and say how far it was."""
@@ -67,7 +79,11 @@ class FastClock:
 
     def now_ms(self) -> int:
         """The simulated time."""
-        return self._start_ms + int((time.monotonic_ns() - self._began_ns) / 1e6 * self._speed)
+        return self._start_ms + self.elapsed_ms()
+
+    def elapsed_ms(self) -> int:
+        """Since it was made."""
+        return int((time.monotonic_ns() - self._began_ns) / 1e6 * self._speed)
 
     def step_ms(self) -> int:
         """A simulated clock never steps."""

@@ -183,10 +183,10 @@ class Runner:
     async def _every(self, seconds: float, action: Callable[[], Awaitable[float | None]]) -> None:
         """Repeat an action, measured from start to start; it may ask for another pause."""
         while True:
-            began_ms = self._clock.now_ms()
+            began_ms = self._clock.elapsed_ms()
             pause_s = await action()
             due_ms = began_ms + int((seconds if pause_s is None else pause_s) * 1000)
-            await self._clock.sleep(max(0, due_ms - self._clock.now_ms()) / 1000)
+            await self._clock.sleep(max(0, due_ms - self._clock.elapsed_ms()) / 1000)
 
     # --- observing ---------------------------------------------------------------------
 

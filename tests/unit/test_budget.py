@@ -20,6 +20,9 @@ class ManualClock:
     def now_ms(self):
         return self.ms
 
+    def elapsed_ms(self):
+        return self.ms
+
     def step_ms(self):
         return 0
 

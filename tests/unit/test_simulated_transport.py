@@ -35,6 +35,9 @@ class JumpingClock:
     def now_ms(self):
         return self.time_ms
 
+    def elapsed_ms(self):
+        return self.time_ms
+
     def step_ms(self):
         return 0
 
