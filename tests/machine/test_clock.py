@@ -32,7 +32,7 @@ def steps(runner):
     return [entry.event.by_ms for entry in log.read() if isinstance(entry.event, ClockStepped)]
 
 
-@pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000, DAY_MS, -DAY_MS])
+@pytest.mark.parametrize("by_ms", [3_600_000, -DAY_MS])
 def test_a_step_moves_every_deadline_along(tmp_path, machine, by_ms):
     with town(tmp_path, tmp_path / "runner") as t:
         with machine.env():

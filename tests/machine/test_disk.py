@@ -7,7 +7,7 @@ the disk does; each create command made one server; a replay finds no difference
 import errno
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -32,6 +32,7 @@ class Town:
         self.side = ServedSide(cloud)
         self.file = tmp_path / "pools.toml"
         self.runner = RunnerProcess(folder, VM, INFRA, clouds_yaml=cloud.clouds_yaml, times=QUICK)
+        self.runner._output = tmp_path / "runner.out"  # on a disk that is well
 
     def declare(self, size):
         pool = {"id": "p", "user": "u", "min_vm": size, "max_vm": 40, "flavor": "m1.tiny"}
@@ -78,7 +79,7 @@ def town(tmp_path, folder):
 
 @pytest.fixture
 def machine(tmp_path):
-    return Machine(tmp_path, tmp_path / "runner")
+    return Machine(tmp_path, tmp_path / "runner" / "fleet.db")
 
 
 def filled_up(disk):
@@ -86,9 +87,9 @@ def filled_up(disk):
     ballast = disk / "ballast"
     fd = os.open(ballast, os.O_WRONLY | os.O_CREAT)
     try:
-        with pytest.raises(OSError, match="No space"):
-            while True:
-                os.write(fd, bytes(4096))
+        with suppress(OSError):
+            while os.write(fd, bytes(4096)):
+                pass
     finally:
         os.close(fd)
     return ballast
@@ -118,7 +119,7 @@ def test_a_disk_that_fills_up_stops_everything_and_nothing_twice(tmp_path):
 
 @pytest.mark.parametrize(
     ("call", "number"),
-    [("fsync", errno.EIO), ("write", errno.EIO), ("write", errno.ENOSPC), ("read", errno.EIO)],
+    [("fsync", errno.EIO), ("write", errno.ENOSPC), ("read", errno.EIO)],
 )
 def test_a_disk_that_fails_is_not_trusted_and_its_log_is_read_again(
     tmp_path, machine, call, number
@@ -162,14 +163,13 @@ def test_a_disk_that_is_full_at_the_start_is_one_line_and_no_half_log(tmp_path, 
             t.runner.terminate()
         ballast = filled_up(disk)
         t.runner.start()
-        status = t.runner.wait(30) if not there else None
-        if there:
-            until("it says so", lambda: said(t.runner, "log.failed"), 30)
-            ballast.unlink()
-            t.apply(2)
-            t.assert_whole(2)
-        else:
-            assert status != 0
-            assert "no log can be made here" in t.runner.output()
-            assert "Traceback" not in t.runner.output()
-            assert not t.runner.log.exists()
+        assert t.runner.wait(30) != 0
+        said = t.runner.output()
+        assert "Traceback" not in said
+        assert str(t.runner.log) in said
+        assert t.runner.log.exists() is there
+        ballast.unlink()
+        t.runner.start()
+        t.runner.wait_listed()
+        t.apply(2)
+        t.assert_whole(2)

@@ -336,3 +336,21 @@ def test_a_second_run_on_the_embedded_cloud_finds_what_the_first_one_left(ran, t
 
 def status_of(log):
     return json.loads(poolsm("status", "--vms", "--json", log=log, check=0).stdout)
+
+
+@pytest.mark.parametrize("where", ["full", "closed", "unread"])
+def test_a_runner_outlives_where_its_lines_go(tmp_path, where):
+    """stderr on a full disk, closed, or a pipe whose reader went away: the log is what counts."""
+    log = tmp_path / "fleet.db"
+    command = [sys.executable, "-c", CODE, "run", pool_file(tmp_path), "--log", log, "--for", "2"]
+    if where == "closed":
+        command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as unread, Path("/dev/full").open("wb") as full:
+        streams = {"full": full, "closed": subprocess.DEVNULL, "unread": unread}
+        done = subprocess.run(
+            [*map(str, command)], env=ENV, stderr=streams[where], timeout=60, check=False
+        )
+    assert done.returncode == 0
+    assert "no runner runs" in poolsm("status", log=log, check=0).stdout
