@@ -247,8 +247,8 @@ def adopt(
         server_id=record.server_id,
         attribution=attribution,
         key_name=record.key_name,
-        held=tombstone.held if tombstone is not None else None,  # it was not gone after all
     )
+    vm.held = tombstone.held if tombstone is not None else None  # it was not gone after all
     state.enlist(vm)
     if not (ours or state.adopting or declared_now or tombstone is not None):
         pool.second_manager = (
