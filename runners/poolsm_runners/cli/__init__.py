@@ -129,9 +129,6 @@ class LazyGroup(click.Group):
 def _run(command: Any) -> NoReturn:
     """Call a command and leave with its exit code."""
     from poolsm_runners.cli import exits
-    from poolsm_runners.outlet import Outlet
-
-    sys.stderr = Outlet(sys.stderr)
 
     try:
         code = command()
