@@ -38,6 +38,8 @@ _IMAGE_TEXT = re.compile(
     r"|invalid image identifier|attribute imageRef",
     re.IGNORECASE,
 )
+# The conflicts that last; any other one (a port in use, a host that is busy) may pass.
+_AMBIGUOUS_TEXT = re.compile(r"possible networks? found|no unique match found", re.IGNORECASE)
 _WANTED_END = {"StopServer": "vm_state stopped", "StartServer": "vm_state active"}
 
 
@@ -93,7 +95,7 @@ def _classify_refusal(
         return Outcome(IMAGE, text)
     if status == 400 or (status == 403 and "metadata items" in answer.message):
         return Outcome(INVALID, text)
-    if creating and status == 409:  # several networks and none named
+    if creating and status == 409 and _AMBIGUOUS_TEXT.search(answer.message):
         return Outcome(INVALID, text)
     return Outcome(REFUSED, text)
 

@@ -172,6 +172,16 @@ def _listing_failed(state: State) -> Finding:
     return Finding(TRUE, "CallFailed", state.listing_error, state.listing_failed_ms)
 
 
+def _listing_incomplete(state: State) -> Finding:
+    count = len(state.vouched)
+    if not count:
+        return _CLEAR
+    ids = sorted(state.vms[key].server_id for key in state.vouched)
+    few = ", ".join(ids[:3]) + (f" and {count - 3} more" if count > 3 else "")
+    text = f"{count} servers are not listed, though lookups show them: {few}"
+    return Finding(TRUE, "Contradicted", text)
+
+
 def _clock_guard(state: State) -> Finding:
     if not state.guard_listings:
         return _CLEAR
@@ -226,6 +236,7 @@ FLEET_CONDITIONS: Final[dict[str, FleetCheck]] = {
     "Adopting": _adopting,
     "ListingStale": _listing_stale,
     "ListingFailed": _listing_failed,
+    "ListingIncomplete": _listing_incomplete,
     "ClockGuard": _clock_guard,
     "CreationPaused": _creation_paused,
     "QuotaExceeded": _quota_exceeded,
@@ -306,7 +317,8 @@ def why_at(state: State, pool: Pool) -> tuple[str, str]:
     Planning says so at each round; what keeps planning from running at all is said here.
     """
     planned = pool.conditions.get(PROVISIONED)
-    if planned and planned.reason == "Satisfied" and pool.capacity >= pool.spec.min_vm:
+    full = pool.capacity >= pool.spec.min_vm
+    if planned and planned.reason == "Satisfied" and full and not blocked(pool, state):
         return planned.reason, planned.message
     if state.adopting:
         return "Adopting", "waiting for the first complete listing of this run"

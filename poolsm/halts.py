@@ -117,3 +117,4 @@ def _withdraw(state: State, op: Op, why: str) -> None:
     first = op.kind == "ClaimServer" and op.fresh
     if vm is not None and first and vm.wanted.get(ATTRIBUTED) == "true":
         undo_claim(state, vm, f"not sent: {why}")  # nobody was told: it is free again
+        vm.tag_after_ms = 0  # at once

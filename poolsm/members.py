@@ -99,6 +99,7 @@ class Op:
     dispatched_ms: int | None = None
     unknown: bool = False
     fresh: bool = True
+    text: str = ""  # of the answer that proved nothing
 
 
 @define(weakref_slot=False)
@@ -242,6 +243,7 @@ class Pool:
     deleting_or_condemned: set[str] = field(factory=set, eq=False)
     tagging: set[str] = field(factory=set, eq=False)
     held: set[str] = field(factory=set, eq=False)
+    absent: set[str] = field(factory=set, eq=False)  # the last listing lacks them
     disputed: dict[str, str] = field(factory=dict)  # VM key -> how its metadata differs
     blank: set[str] = field(factory=set)  # VM keys whose record carries no metadata
     freed: set[str] = field(factory=set)  # released VMs to be made free again
@@ -362,7 +364,8 @@ class Config:
 class Tombstone:
     """A VM that is gone. ``final`` when we deleted it or saw it DELETED (I5).
 
-    ``deleted``: we had asked for its deletion. ``held``: who kept it, if it comes back.
+    ``deleted``: we had asked for its deletion, because it was ``condemned`` or surplus ("").
+    ``attribution``: whose it was then. ``held``: who kept it, if it comes back.
     """
 
     server_id: str
@@ -370,6 +373,8 @@ class Tombstone:
     at_ms: int
     deleted: bool = False
     held: Stop | None = None
+    condemned: str = ""
+    attribution: Attribution | None = None
 
 
 @define

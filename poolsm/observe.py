@@ -43,6 +43,7 @@ from poolsm.vm import (
     input_for,
 )
 
+LOSS_PROOFS = 2  # lookups that must answer 404 before a lost fleet is believed (R10)
 LOSS_LEAST = 5  # servers lost at once, and more than half of the fleet (R10)
 
 
@@ -52,13 +53,17 @@ def expected_servers(state: State) -> dict[str, ServerRecord | None]:
     expected.update(state.unreadable)
     for vm in state.vms.values():
         if vm.server_id:
-            expected[vm.server_id] = None if vm.absences else vm.record  # say it is back
+            lost = state.loss is not None and vm.key in state.loss.lost
+            back = vm.absences or vm.key in state.vouched or lost  # if it is there: say so
+            expected[vm.server_id] = None if back else vm.record
     return expected
 
 
 def missed_servers(state: State) -> set[str]:
     """Ids whose absence is known already."""
-    return {vm.server_id for vm in state.vms.values() if vm.state == MISSING}
+    missed = {vm.server_id for vm in state.vms.values() if vm.state == MISSING}
+    vouched = (key for key, until_ms in state.vouched.items() if until_ms > state.now_ms)
+    return missed.union(state.vms[key].server_id for key in vouched)
 
 
 def fold_listing(state: State, event: ListingCompleted, started_ms: int) -> None:
@@ -67,6 +72,9 @@ def fold_listing(state: State, event: ListingCompleted, started_ms: int) -> None
     for server_id in event.absent:
         _fold_absence(state, server_id, started_ms)
     for record in event.changed:
+        listed = state.vms.get(state.by_server.get(record.server_id, ""))
+        if listed is not None and started_ms > listed.last_answer_ms:
+            state.vouched.pop(listed.key, None)  # the listing has it again
         fold_record(state, record, started_ms)
     if state.adopting:
         state.adopting = False
@@ -92,11 +100,10 @@ def suspect_loss(state: State, absent: tuple[str, ...]) -> None:
             state.loss = Loss(state.now_ms, {})
             for key in state.pools:
                 state.wake(key)
+            text = f"{len(lost)} of {len(live)} servers left the listing at once"
+            state.anomaly("fleet_lost", "fleet", text)
         for vm in lost:
             state.loss.lost[vm.key] = 0
-        state.anomaly(
-            "fleet_lost", "fleet", f"{len(lost)} of {len(live)} servers left the listing at once"
-        )
 
 
 def _stands(vm: Vm) -> bool:
@@ -109,16 +116,28 @@ def _fold_absence(state: State, server_id: str, started_ms: int) -> None:
     if state.unreadable.pop(server_id, None) is not None:
         state.wake_short()
     vm = state.vms.get(state.by_server.get(server_id, ""))
-    if vm is None or started_ms <= vm.last_answer_ms:
+    if vm is None or started_ms <= max(vm.last_answer_ms, state.vouched.get(vm.key, 0)):
         return
+    state.vouched.pop(vm.key, None)
     if vm.state == DELETING:
         state.move_vm(vm, "prove_gone")
         vm_gone(state, vm, final=True, why="deleted")
         return
     vm.absences += 1
-    state.wake(vm.pool)
+    state.index(vm)
     if vm.absences >= 2:
         state.move_vm(vm, "lose")
+        believe_absence(state, vm)
+
+
+def believe_absence(state: State, vm: Vm) -> None:
+    """A missing VM of which lookups said 404 is gone; alone in the fleet it takes two (R10)."""
+    if vm.state != MISSING or (state.loss is not None and vm.key in state.loss.lost):
+        return
+    others = any(o.record is not None and o.absences == 0 for o in state.vms.values())
+    if vm.proofs >= (1 if others else LOSS_PROOFS):
+        state.move_vm(vm, "prove_gone")
+        vm_gone(state, vm, final=False, why="vanished; a lookup answers 404")
 
 
 def fold_record(state: State, record: ServerRecord, started_ms: int) -> None:
@@ -162,7 +181,7 @@ def _fold_ghost(state: State, record: ServerRecord, tombstone: Tombstone, starte
         return
     metadata = record.metadata or {}
     key = PoolKey(metadata.get(SERVERPOOL_ID, ""), metadata.get(USER_ID, ""))
-    if not tombstone.deleted or tombstone.held or metadata.get(ATTRIBUTED) != "false":
+    if tombstone.held or not _still_to_go(tombstone, metadata):
         state.anomaly("ghost", record.server_id, "a deleted server is still there; left alone")
         state.strays[record.server_id] = record
         return
@@ -183,9 +202,24 @@ def _fold_ghost(state: State, record: ServerRecord, tombstone: Tombstone, starte
             record=record,
             metadata=metadata,
             created=record.created,
-            work=Work(delete_attempts=1),
+            attribution=None if metadata[ATTRIBUTED] == "false" else tombstone.attribution,
+            work=Work(delete_attempts=1, condemned=tombstone.condemned),
         )
     )
+
+
+def _still_to_go(tombstone: Tombstone, metadata: dict[str, str]) -> bool:
+    """Whether a server that outlived its deletion is nobody's, or still the one given back (I3)."""
+    if not tombstone.deleted:
+        return False
+    held = tombstone.attribution
+    if metadata.get(ATTRIBUTED) == "false":
+        return True
+    if held is None or not tombstone.condemned:
+        return False
+    whose = metadata.get(CLAIMANT) or metadata.get(USER_ID, "")
+    asked = metadata.get(REQUEST_ID, "")
+    return metadata.get(ATTRIBUTED) == "true" and (whose, asked) == (held.claimant, held.request_id)
 
 
 def _find_vm(state: State, record: ServerRecord) -> Vm | None:
@@ -268,9 +302,11 @@ def adopt(
 def _fold_known(state: State, vm: Vm, record: ServerRecord, started_ms: int) -> None:
     if started_ms <= vm.last_answer_ms:
         return  # it may be from before our last call; the next listing says it again
-    vm.absences = 0
-    vm.proofs = 0
-    _found_again(state, vm)
+    if vm.absences:
+        vm.absences = vm.proofs = 0
+        state.index(vm)
+    if vm.key not in state.vouched:  # half a fleet that only lookups show is still a riddle
+        _found_again(state, vm)
     before, previous = vm.state, vm.record
     vm.record = record
     vm.created = record.created or vm.created

@@ -11,14 +11,13 @@ from poolsm.events import CallAnswered, CommandsDispatched
 from poolsm.failure import count_failure, forget_probe, pause_for_quota, pause_ms
 from poolsm.identity import jitter
 from poolsm.members import BY_DECLARATION, UNPROVEN, Attribution, Op, Target, Vm
-from poolsm.observe import fold_record, meet, vm_gone
+from poolsm.observe import LOSS_PROOFS, believe_absence, fold_record, meet, vm_gone
 from poolsm.state import ALL_SHORT, State
 from poolsm.target import resolve_target
-from poolsm.vm import DELETING, MISSING
+from poolsm.vm import DELETING
 
 _command_id = attrgetter("command_id")
 REPEAT_LIMIT_MS = 240_000  # the longest wait before an action is repeated; I7 allows 5 min
-LOSS_PROOFS = 2  # lookups that must answer 404 before a lost fleet is believed (R10)
 
 
 def fold_dispatch(state: State, event: CommandsDispatched) -> None:
@@ -173,7 +172,7 @@ def _fold_create(state: State, op: Op, vm: Vm, event: CallAnswered, outcome: Out
 def _fold_unknown(state: State, op: Op, outcome: Outcome) -> None:
     """Nothing is proven. A create waits to be settled (R7), anything else is observed again."""
     if op.kind == "CreateServer":
-        op.unknown = True
+        op.unknown, op.text = True, outcome.text
         if op.dispatched_ms is None:
             op.dispatched_ms = state.now_ms  # answered, so it was sent
         state.wake_at(op.pool, op.dispatched_ms + state.settings.settle_time_s * 1000)
@@ -209,7 +208,8 @@ def settle(state: State) -> None:
                 _land(state, op)
                 pool = state.pools[vm.pool]
                 _end_creation(state, vm)
-                count_failure(state, pool, op.command_id, "no answer, and no server came of it")
+                why = f"no server came of it; the answer was: {op.text}"
+                count_failure(state, pool, op.command_id, why)
             elif state.now_ms >= due_ms:
                 state.wake(op.pool)  # look again: the listing that decides is on its way
 
@@ -255,6 +255,7 @@ def undo_claim(state: State, vm: Vm, why: str) -> None:
     elif vm.server_id in state.declared and ATTRIBUTED not in vm.metadata:
         vm.attribution = Attribution(vm.pool.user_id, UNPROVEN)
     vm.tag_after_ms = _later(state, vm, 1, state.settings.power_repeat_s)
+    state.wake_at(ALL_SHORT, vm.tag_after_ms)  # until then nobody is offered it
     state.index(vm)
     state.wake_short()
 
@@ -276,24 +277,29 @@ def _fold_find(state: State, vm: Vm, outcome: Outcome) -> None:
     """A lookup: 404 proves absence only while the cloud shows others of ours (R10)."""
     loss = state.loss
     if outcome.kind == answers.DONE:
-        if loss is not None and vm.key not in loss.lost:
+        if vm.absences:
+            _vouch(state, vm)
+        elif loss is not None and vm.key not in loss.lost:
             loss.witness = vm.server_id
             loss.witness_after_ms = state.now_ms
         return
-    if outcome.kind == answers.GONE and loss is not None and vm.state != MISSING:
+    if outcome.kind == answers.GONE and loss is not None and not vm.absences:
         loss.lost = dict.fromkeys(loss.lost, 0)  # a listed one is unknown, too: it proves nothing
         loss.witness = ""
-    if outcome.kind != answers.GONE or vm.state != MISSING:
+    if outcome.kind != answers.GONE or not vm.absences:
         return
     vm.proofs += 1
     if loss is not None and vm.key in loss.lost:
         loss.lost[vm.key] += 1
         _believe_loss(state)
         return
-    others = any(o.record is not None and o.absences == 0 for o in state.vms.values())
-    if vm.proofs >= (1 if others else LOSS_PROOFS):
-        state.move_vm(vm, "prove_gone")
-        vm_gone(state, vm, final=False, why="vanished; a lookup answers 404")
+    believe_absence(state, vm)
+
+
+def _vouch(state: State, vm: Vm) -> None:
+    """The cloud answers for a server that its listing lacks: for a while the listing is wrong."""
+    state.vouched[vm.key] = state.now_ms + state.settings.power_repeat_s * 1000
+    state.anomaly("unlisted", vm.server_id, "a complete listing lacks it, a lookup shows it")
 
 
 def _believe_loss(state: State) -> None:
@@ -310,7 +316,7 @@ def end_loss(state: State, why: str) -> None:
     state.loss = None
     for key in sorted(loss.lost if loss else ()):
         vm = state.vms.get(key)
-        if vm is not None:
+        if vm is not None and key not in state.vouched:
             state.move_vm(vm, "prove_gone")
             vm_gone(state, vm, final=False, why=why)
     for pool in state.pools:

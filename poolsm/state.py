@@ -40,7 +40,7 @@ from poolsm.records import FlavorRecord, ImageRecord, NetworkRecord, ServerRecor
 from poolsm.spec import PoolKey, PoolSpec, RunnerSettings
 from poolsm.vm import ACTIVE, BUILD, DELETING, NOT_CAPACITY, PENDING, TABLE
 
-STATE_VERSION = 4  # of log snapshots; one of another version is not used
+STATE_VERSION = 5  # of log snapshots; one of another version is not used
 
 ALL_SHORT = PoolKey("", "")  # in the heap: every pool below what it wants
 
@@ -87,6 +87,7 @@ class State:
     creation_pause_text: str = ""
     rotation: PoolKey | None = None  # the pool served last (fairness)
     loss: Loss | None = None
+    vouched: dict[str, int] = Factory(dict)  # VM keys that lookups show, listings not; until when
     dirty: set[PoolKey] = Factory(set)  # pools that the rules are to look at
     touched: bool = False  # a record changed, of a pool at rest
     short: set[PoolKey] = Factory(set)  # pools below what they want
@@ -225,7 +226,7 @@ class State:
             return False
         if pool.state != POOL_ACTIVE or pool.breaker != CLOSED or "DeleteStuck" in pool.conditions:
             return False
-        if pool.held or pool.paused is not None or self.paused is not None:
+        if pool.absent or pool.held or pool.paused is not None or self.paused is not None:
             return False
         if pool.troubled or pool.blank or pool.disputed or pool.second_manager or self.loss:
             return False
@@ -282,6 +283,7 @@ class State:
         _mark(pool.deleting_or_condemned, key, work.condemned or state == DELETING)
         _mark(pool.tagging, key, work.wanted or work.wanted_name)
         _mark(pool.held, key, work.held)
+        _mark(pool.absent, key, work.absences)
         unborn = work.booting and work.drawn_from is None and state in _UNBORN
         _mark(self.creations, key, unborn)
         self.dirty.add(pool.key)
@@ -297,6 +299,7 @@ class State:
             pool.deleting_or_condemned,
             pool.tagging,
             pool.held,
+            pool.absent,
             pool.blank,
             pool.freed,
             self.creations,
@@ -334,6 +337,7 @@ class State:
         """Forget a VM that is proven gone, keeping its id as a tombstone."""
         self.unindex(vm)
         del self.vms[vm.key]
+        self.vouched.pop(vm.key, None)
         self.by_server.pop(vm.server_id, None)
         if final:  # else it may come back, and is still whose it was
             self.declared.pop(vm.server_id, None)
@@ -352,9 +356,15 @@ class State:
                 old.append(tombstone.server_id)
         for server_id in (*old, vm.server_id):
             self.tombstones.pop(server_id, None)
-        deleted = vm.delete_attempts > 0
-        tombstone = Tombstone(vm.server_id, final, self.now_ms, deleted, vm.held)
-        self.tombstones[vm.server_id] = tombstone
+        self.tombstones[vm.server_id] = Tombstone(
+            vm.server_id,
+            final,
+            self.now_ms,
+            deleted=vm.delete_attempts > 0,
+            held=vm.held,
+            condemned=vm.condemned,
+            attribution=vm.attribution,
+        )
 
     def rebuild_indices(self) -> None:
         """After a snapshot was loaded."""

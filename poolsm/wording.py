@@ -162,7 +162,12 @@ def move_text(source: str, trigger: str, dest: str, *, fault: str = "", since: s
         case "deleted" if trigger == "creation_ended":
             return "The creation ended without a server."
         case "deleted" if trigger != "prove_gone":
-            return f"The cloud shows it as {trigger.removeprefix('see_')}: somebody deleted it."
+            shown = f"cloud shows it as {trigger.removeprefix('see_')}"
+            return (
+                f"It is deleted: the {shown}."
+                if source == DELETING
+                else (f"The {shown}: somebody deleted it.")
+            )
         case "deleted" if source == DELETING:
             return "It is deleted: a later complete listing lacks it."
         case "deleted":

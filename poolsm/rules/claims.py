@@ -38,6 +38,7 @@ def grant(pool: Pool, state: State) -> list[Command]:
     ready = state.pool_vms(pool, ACTIVE, only=lambda vm: is_ready(vm, pool))
     if is_off_day(pool, state):
         ready += state.pool_vms(pool, SHUTOFF, only=is_parked)
+    ready = [vm for vm in ready if _may_claim(vm, state)]
     return [
         ClaimServer(
             server_id=vm.server_id,
@@ -83,10 +84,16 @@ def warm_candidates(pool: Pool, target: Target, state: State) -> list[tuple[Pool
                 (warm, vm)
                 for vm in state.pool_vms(warm, ACTIVE, only=is_free)
                 if has_address(vm, warm)
+                and _may_claim(vm, state)
                 and has_address(vm, pool)
                 and _matches(vm, pool, target, state)
             ]
     return found
+
+
+def _may_claim(vm: Vm, state: State) -> bool:
+    """Not one of which a claim just failed, else each tick would claim it again in vain."""
+    return state.now_ms >= vm.tag_after_ms
 
 
 def _matches(vm: Vm, pool: Pool, target: Target, state: State) -> bool:

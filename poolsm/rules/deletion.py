@@ -68,17 +68,20 @@ def note_stuck(pool: Pool, state: State) -> None:
 
 
 def prove(pool: Pool, state: State) -> list[Command]:
-    """Look a missing VM up by id: only Nova's own 404 proves that it is gone (R2, R10).
+    """Look up by id what a listing lacks: only Nova's own 404 proves that it is gone (R10).
 
-    While a whole fleet seems lost, one server that is still listed is looked up as well: if
-    everything answers 404, it is the cloud that is broken.
+    At the first absence, so that a listing that is wrong about a server that exists is found
+    out before the server counts as missing and another is made for it (R2). While a whole fleet
+    seems lost, one server that is still listed is looked up as well: if everything answers
+    404, it is the cloud that is broken.
     """
-    if MISSING not in pool.members:
+    if not pool.absent:
         return []
     drafts: list[Command] = []
-    for vm in state.pool_vms(pool, MISSING):
-        if not vm.op and state.now_ms >= vm.proof_after_ms:
-            text = f"absent from two complete listings; lookup {vm.proofs + 1}"
+    for vm in state.named(pool.absent):
+        due = state.now_ms >= vm.proof_after_ms and vm.state != DELETING
+        if due and not vm.op and vm.server_id:
+            text = f"absent from a complete listing; lookup {vm.proofs + 1}"
             drafts.append(
                 FindServer(server_id=vm.server_id, reason=Reason("R10 observation", text))
             )

@@ -27,7 +27,7 @@ from poolsm.rules.claims import transfer, warm_candidates
 from poolsm.state import State
 from poolsm.target import Unresolved, resolve_target
 from poolsm.vm import BUILD, PENDING
-from poolsm.words import suspended
+from poolsm.words import blocked, suspended
 
 
 @frozen
@@ -106,12 +106,13 @@ def provision(pool: Pool, state: State) -> Want:
     """What to transfer and create for a pool now, and the reason it is at n of m (R2 to R6)."""
     capacity, least = pool.capacity, pool.spec.min_vm
     if capacity >= least and pool.key not in state.asked_of and pool.state != DRAINING:
-        return _idle("Satisfied", f"{capacity} of {least}")
+        return _idle(*(blocked(pool, state) or ("Satisfied", f"{capacity} of {least}")))
     need = need_of(pool, state)
     if pool.state == DRAINING:
         return _idle("Draining", f"being removed; {need.owned} servers left")
     if need.count == 0:
-        return _idle("Satisfied", f"{need.capacity} of {need.min_vm}")
+        full = ("Satisfied", f"{need.capacity} of {need.min_vm}")
+        return _idle(*(blocked(pool, state) or full))
     held = suspended(pool, state)
     if held:
         return _idle(*held)

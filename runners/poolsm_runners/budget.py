@@ -46,6 +46,7 @@ class Limits:
         read_pause_limit_s: the longest pause of reads.
         pause_base_s: the first pause when the cloud does not say how long; it doubles with
             each busy answer in a row.
+        guess_limit_s: the longest pause when the cloud does not say how long.
     """
 
     read_slots: int = 4
@@ -54,6 +55,7 @@ class Limits:
     pause_limit_s: float = 600.0
     read_pause_limit_s: float = 30.0
     pause_base_s: float = 1.0
+    guess_limit_s: float = 60.0
 
     @property
     def per_pool(self) -> int:
@@ -232,12 +234,8 @@ class Budget:
         """
         outcome = str(status) if status is not None else transport_error or "none"
         self._calls[_name(priority), outcome] += 1
-        lanes = [self._writes]
-        if priority is Priority.READ:
-            lanes.append(self._reads)
         if status in BUSY:
-            for lane in lanes:
-                self._pause(lane, retry_after_s)
+            self._pause(self._lane(priority), retry_after_s)
         elif status is not None and status < 500:
             self._lane(priority).backoff_steps = 0
 
@@ -288,13 +286,21 @@ class Budget:
 
     def _pause(self, lane: _Lane, retry_after_s: float | None) -> None:
         limits = self._limits
-        limit_s = limits.read_pause_limit_s if lane is self._reads else limits.pause_limit_s
         if retry_after_s is None:
             step_s = limits.pause_base_s * 2.0 ** min(lane.backoff_steps, 30)
             lane.backoff_steps += 1
-            seconds = min(limit_s, step_s) * (0.5 + self._chance() / 2)
+            seconds = min(limits.guess_limit_s, step_s) * (0.5 + self._chance() / 2)
         else:
-            seconds = min(limit_s, max(0.0, retry_after_s))
+            seconds = max(0.0, retry_after_s)
+        if lane is self._reads:
+            # A guess is the reads' own: listings that fail for hours, one after the other,
+            # must not add up to a pause of writes that goes on when the cloud is back.
+            self._pause_until(self._reads, min(limits.read_pause_limit_s, seconds))
+            if retry_after_s is None:
+                seconds = min(limits.read_pause_limit_s, seconds)
+        self._pause_until(self._writes, min(limits.pause_limit_s, seconds))
+
+    def _pause_until(self, lane: _Lane, seconds: float) -> None:
         until_ms = self._clock.elapsed_ms() + round(seconds * 1000)
         lane.paused_until_ms = max(lane.paused_until_ms, until_ms)
 

@@ -2,7 +2,7 @@
 
 ``python -m tests.integration.entry '{"log": ..., "cloud": ..., "files": [...]}'`` does what
 `poolsm run` does, by the same function. Beside that it writes a line of JSON when the first
-listing is complete, and one for each anomaly.
+listing is complete, and one for each anomaly; the product's own log lines are JSON, too.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from poolsm.events import Event, ListingCompleted
 from poolsm.spec import RunnerSettings
 from poolsm_runners import service
 from poolsm_runners.cloud.port import Deadlines
+from poolsm_runners.logs import configure_logs, log_watcher
 from poolsm_runners.poolfile import read_pool_files
 from poolsm_runners.runconfig import Declared, RunConfig
 from poolsm_runners.runner import RunnerOptions
@@ -64,14 +65,16 @@ async def run(told: dict[str, Any]) -> None:
         infra_cloud=told["infra_cloud"],
         declared=tuple(Declared(file.origin, file.pools, file.configs) for file in files),
         dry_run=told["dry_run"],
+        metrics=told["metrics"],
     )
-    await service.serve(config, stop=stop, watchers=[lambda _: Witness()])
+    await service.serve(config, stop=stop, watchers=[lambda _: Witness(), log_watcher])
     say("ended")
 
 
 def main() -> None:
     told = json.loads(sys.argv[1])
     shorten(told["times"])
+    configure_logs(as_json=True)
     try:
         asyncio.run(run(told))
     except PoolsmError as error:

@@ -44,6 +44,7 @@ class RunnerProcess:
         files: Iterable[Path] = (),
         times: Times | None = None,
         dry_run: bool = False,
+        metrics: str = "",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "fleet.db"
@@ -54,6 +55,7 @@ class RunnerProcess:
             "infra_cloud": infra_cloud,
             "files": [str(file) for file in files],
             "dry_run": dry_run,
+            "metrics": metrics,
         }
         self._clouds_yaml = clouds_yaml
         self._output = folder / f"runner{'-dry' if dry_run else ''}.out"
@@ -89,6 +91,12 @@ class RunnerProcess:
     def running(self) -> bool:
         """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         """kill -9."""
@@ -137,6 +145,12 @@ class RunnerProcess:
         """The witness's lines of one kind, of this run."""
         lines = [line for line in self.output().splitlines() if line.startswith('{"what"')]
         return [line for line in map(json.loads, lines) if line["what"] == what]
+
+    def log_lines(self, after: int = 0) -> list[dict[str, Any]]:
+        """The product's own log lines of this run, beginning with the line of that number."""
+        lines = [line for line in self.output().splitlines() if line.startswith("{")]
+        found = [line for line in map(json.loads, lines) if "event" in line]
+        return found[after:]
 
     def anomalies(self) -> list[str]:
         """Kinds of the anomalies of all runs."""

@@ -288,7 +288,10 @@ class Proxy:
     # --- bodies -----------------------------------------------------------------------------
 
     def _bent(self, answer: Answer, exchange: Exchange, call: Call) -> Answer:
-        if exchange.method != "GET" or answer.status != 200:
+        if not 200 <= answer.status < 300:
+            return answer
+        if exchange.method != "GET":
+            answer.body = self._spoilt(answer.body, exchange, answer.headers)
             return answer
         body = self._aged(answer.body, exchange, call)
         try:

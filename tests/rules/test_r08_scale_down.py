@@ -119,7 +119,7 @@ def test_a_server_that_outlives_its_deletion_is_deleted_again_not_revived(world)
 
 
 def test_one_that_is_somebodys_by_now_is_reported_and_left_alone(world):
-    w, server = outlived(world, reattrib="true")
+    w, server = outlived(world, reattrib="true", poolsm_claimant="zoe")
     buried_ms = w.now_ms
     w.run(1000)  # and every deadline has come
     w.anomalies.clear()
@@ -139,7 +139,7 @@ def test_one_that_is_somebodys_by_now_is_reported_and_left_alone(world):
 
 def test_one_that_is_left_alone_is_not_revived_after_a_day_either(monkeypatch, world):
     monkeypatch.setattr("poolsm.state._TOMBSTONE_MS", 180_000)  # the day, for a short test
-    w, server = outlived(world, reattrib="true")
+    w, server = outlived(world, reattrib="true", poolsm_claimant="zoe")
     w.run(200)
     w.ask("another", "tp")
     w.run(20)

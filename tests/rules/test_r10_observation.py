@@ -193,3 +193,46 @@ def test_with_no_other_to_compare_with_one_404_is_no_proof(world):
     w.run(60)
     assert len(w.issued(FindServer)) == 2
     assert "missing" not in w.counts("tp")
+
+
+def test_what_only_lookups_show_is_not_missing_and_not_replaced(world):
+    w = fleet_of(world, 8)
+    for server in w.servers("tp")[:4]:
+        server.unlisted = True
+    w.run(600)
+    assert w.counts("tp") == {"ACTIVE": 8}
+    assert len(w.issued(CreateServer)) == 8
+    assert all(n <= 12 for n in lookups(w).values())  # once a minute, not at each listing
+    assert len(w.fleet.state.vouched) == 4
+    assert "unlisted" in w.anomaly_kinds()
+    w.behave()
+    w.run(20)
+    assert not w.fleet.state.vouched
+
+
+def test_half_a_fleet_that_only_lookups_show_stops_everything_until_it_is_listed(world):
+    w = fleet_of(world, 9)
+    for server in w.servers("tp")[:6]:
+        server.unlisted = True
+    w.run(600)
+    assert w.reason("tp") == "FleetLost"
+    w.change("tp", min_vm=10, max_vm=12)
+    w.run(60)
+    assert len(w.issued(CreateServer)) == 9
+    w.behave()
+    w.run(60)
+    assert w.fleet.state.loss is None
+    assert w.counts("tp") == {"ACTIVE": 10}
+
+
+def test_a_listing_from_before_a_lookup_does_not_end_the_wait_for_one_after_it(world):
+    w = fleet_of(world, 9)
+    for server in w.servers("tp")[:6]:
+        server.unlisted = True
+    w.run_until(lambda: len(w.fleet.state.vouched) == 6)
+    w.behave()
+    began_ms = min(vm.last_answer_ms for vm in w.vms("tp") if vm.key in w.fleet.state.vouched)
+    w.listing(began_ms, *w.cloud.listed())
+    assert w.fleet.state.loss is not None
+    w.run(20)
+    assert w.fleet.state.loss is None

@@ -76,6 +76,19 @@ def test_a_claim_that_fails_sends_the_request_back_to_wait(world):
     assert "claim_failed" in w.anomaly_kinds()
 
 
+def test_claims_that_always_fail_are_tried_once_a_minute_and_not_at_each_tick(world):
+    w = world()
+    w.declare("tp", min_vm=1, max_vm=1)
+    w.run(60)
+    w.answer(ClaimServer, refusal(404, "Instance x could not be found."), times=None)
+    asked = w.ask("r", "tp", within_s=3600)
+    w.run(600)
+    assert 9 <= len(w.issued(ClaimServer)) <= 11
+    w.behave()
+    w.run(90)
+    assert asked.state == "granted"
+
+
 def test_a_release_deletes_and_the_pool_refills(world):
     w = world()
     w.declare("tp", min_vm=1, max_vm=2)
@@ -86,6 +99,30 @@ def test_a_release_deletes_and_the_pool_refills(world):
     w.run(90)
     assert asked.state == "released"
     assert [c.server_id for c in w.issued(DeleteServer)] == [asked.server_id]
+    assert w.counts("tp") == {"ACTIVE": 1}
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_released_one_that_outlives_its_deletion_is_deleted_again(world, taken):
+    """The cloud said 404 and no listing showed it: believed, and yet it is still there."""
+    w = world()
+    w.declare("tp", min_vm=1, max_vm=2)
+    w.run(60)
+    asked = w.ask("r", "tp")
+    w.run(20)
+    server = w.cloud.find(asked.server_id)
+    w.answer(DeleteServer, refusal(404, "Instance could not be found."))
+    server.unlisted = True
+    w.release("r")
+    w.run(60)
+    assert server.server_id in w.fleet.state.tombstones
+    assert len(w.issued(DeleteServer)) == 1
+    if taken:  # it is somebody else's by now
+        server.metadata = {**server.metadata, "poolsm_claimant": "zoe"}
+    server.unlisted = False
+    w.run(600)
+    assert (server.server_id in w.cloud.servers) is taken
+    assert len(w.issued(DeleteServer)) == (1 if taken else 2)
     assert w.counts("tp") == {"ACTIVE": 1}
 
 

@@ -235,6 +235,21 @@ async def test_without_retry_after_pauses_double_until_something_works(clock):
     assert budget.usage().writes_paused_s == 1
 
 
+async def test_a_cloud_that_was_away_for_hours_is_asked_within_a_minute_of_its_return(clock):
+    budget, _ = make(clock)
+    for _ in range(100):
+        budget.note(P.READ, 503)
+        await clock.pass_s(60)
+    budget.note(P.READ, 503)
+    assert budget.usage().reads_paused_s <= 30
+    assert budget.usage().writes_paused_s <= 30
+    await clock.pass_s(30)
+    for _ in range(100):
+        budget.note(P.CREATE, 503)
+    assert budget.usage().writes_paused_s <= 60
+    assert budget.usage().reads_paused_s == 0
+
+
 async def test_the_pauses_jitter_between_half_and_whole(clock):
     budget, _ = make(clock, chance=0.0, pause_base_s=8)
     budget.note(P.CREATE, 503)
