@@ -93,6 +93,10 @@ class LoopClock:
         """Simulated milliseconds since 1970 UTC."""
         return BEGIN_MS + int(asyncio.get_running_loop().time() * 1000)
 
+    def elapsed_ms(self) -> int:
+        """Simulated milliseconds since the loop began."""
+        return int(asyncio.get_running_loop().time() * 1000)
+
     def step_ms(self) -> int:
         """It never steps."""
         return 0
