@@ -281,6 +281,10 @@ def _view(
 def note_statuses(state: State, pools: Iterable[Pool]) -> None:
     """Since when: what has another status than at the last round has it from now on."""
     for pool in pools:
+        signs = _signs(state, pool)
+        if signs == pool.signs:
+            continue  # so no status is another one
+        pool.signs = signs
         troubled = False
         for kind, check in POOL_CONDITIONS.items():
             status = check(state, pool).status
@@ -289,6 +293,24 @@ def note_statuses(state: State, pools: Iterable[Pool]) -> None:
         pool.troubled = troubled
     for kind, of_fleet in FLEET_CONDITIONS.items():
         _note(state.since, kind, of_fleet(state).status, state.now_ms)
+
+
+def _signs(state: State, pool: Pool) -> tuple[object, ...]:
+    """Everything that the statuses of a pool depend on, cheaper to tell than they are."""
+    spec, noted = pool.spec, pool.conditions
+    full = pool.capacity >= spec.min_vm
+    planned = noted.get(PROVISIONED)
+    return (
+        full or (planned and planned.reason, state.adopting, listing_is_fresh(state)),
+        (pool.paused or state.paused) is None,
+        state.loss is None and not (pool.second_manager or pool.disputed or pool.blank),
+        pool.state,
+        not pool.held,
+        pool.breaker,
+        not (pool.failures or pool.invalid),
+        tuple(noted),
+        not spec.off_days or (spec.time_zone or state.settings.time_zone) in state.zones,
+    )
 
 
 def alarms(state: State) -> tuple[bool, ...]:

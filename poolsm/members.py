@@ -243,6 +243,7 @@ class Pool:
     deleting_or_condemned: set[str] = field(factory=set, eq=False)
     tagging: set[str] = field(factory=set, eq=False)
     held: set[str] = field(factory=set, eq=False)
+    signs: tuple[object, ...] = field(default=(), eq=False)  # see conditions.note_statuses
     absent: set[str] = field(factory=set, eq=False)  # the last listing lacks them
     disputed: dict[str, str] = field(factory=dict)  # VM key -> how its metadata differs
     blank: set[str] = field(factory=set)  # VM keys whose record carries no metadata

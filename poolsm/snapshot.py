@@ -51,6 +51,7 @@ def encode_state(state: State) -> bytes:
             deleting_or_condemned=set(),
             tagging=set(),
             held=set(),
+            signs=(),
             absent=set(),
         )
         for _, pool in sorted(state.pools.items())
