@@ -28,6 +28,7 @@ from poolsm.errors import PoolsmError
 from poolsm.state import State
 from poolsm_runners.control_requests import (
     Answer,
+    Away,
     Envelope,
     Failed,
     Make,
@@ -59,6 +60,10 @@ class NoRunnerError(ControlError):
     """No runner listens at the socket."""
 
 
+class RunnerAwayError(ControlError):
+    """A runner listens, but works on no fleet at the time; nothing was changed."""
+
+
 class Runner(Protocol):
     """What the socket needs of a runner."""
 
@@ -79,11 +84,12 @@ def socket_path(log_path: str | os.PathLike[str]) -> Path:
 
 
 class ControlServer:
-    """Serves one runner's socket until it is closed."""
+    """Serves the socket of one log until it is closed, whether its runner works or waits."""
 
-    def __init__(self, runner: Runner, log_path: str | os.PathLike[str]) -> None:
+    def __init__(self, log_path: str | os.PathLike[str]) -> None:
         self.path = socket_path(log_path)
-        self._host = _RunnerHost(runner)
+        self._host: _RunnerHost | None = None
+        self._why = "it is just starting; try again"
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
         self._inode = 0
@@ -95,6 +101,14 @@ class ControlServer:
         self._server = await asyncio.start_unix_server(
             self._accept, sock=listener, limit=REQUEST_LIMIT_BYTES
         )
+
+    def serve(self, runner: Runner) -> None:
+        """From now on this runner carries requests out."""
+        self._host = _RunnerHost(runner)
+
+    def away(self, why: str) -> None:
+        """From now on nobody does; each request is answered with the reason."""
+        self._host, self._why = None, why
 
     async def close(self) -> None:
         """Stop listening and drop who is connected; calling it again does nothing."""
@@ -150,9 +164,12 @@ class ControlServer:
             return Refused(f"not a request of this release: {error}")
         except RecursionError:
             return Refused("not a request of this release: nested too deeply")
+        host = self._host
+        if host is None:
+            return Away(self._why)
         try:
             async with asyncio.timeout(WORK_TIMEOUT_S):
-                return await carry_out(self._host, envelope)
+                return await carry_out(host, envelope)
         except RefusedError as error:
             return Refused(str(error))
         except TimeoutError:
@@ -190,6 +207,7 @@ def call(
 
     Raises:
         NoRunnerError: nobody listens.
+        RunnerAwayError: one listens, and cannot work now; nothing was changed.
         RefusedError: the runner refused; nothing was changed.
         ControlError: no answer, so it is not known whether anything was changed.
     """
@@ -229,6 +247,8 @@ def _result(answer: Answer) -> Result:
         raise RefusedError(answer.error)
     if isinstance(answer, Failed):
         raise ControlError(answer.error)
+    if isinstance(answer, Away):
+        raise RunnerAwayError(f"the runner does not act now: {answer.why}")
     return answer
 
 

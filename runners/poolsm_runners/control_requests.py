@@ -162,11 +162,15 @@ class Assigned(msgspec.Struct, frozen=True, tag="assigned"):
 
 
 class Standing(msgspec.Struct, frozen=True, tag="standing"):
-    """The fleet as it is. ``source`` is ``runner``, or ``log`` when there is no runner."""
+    """The fleet as it is. ``source`` is ``runner``, or ``log`` when no runner answers for it.
+
+    ``trouble``: why the runner that is there does not; it works, but not on the fleet.
+    """
 
     fleet: FleetView
     vms: tuple[VmView, ...] = ()
     source: str = "runner"
+    trouble: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -181,8 +185,14 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     error: str
 
 
+class Away(msgspec.Struct, frozen=True, tag="away"):
+    """Nothing was changed, for the runner works on no fleet now: ``why``, and what to do."""
+
+    why: str
+
+
 Result = Done | Assigned | Standing
-Answer = Result | Refused | Failed
+Answer = Result | Refused | Failed | Away
 
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,10 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import structlog
+
 from poolsm import STATE_VERSION, Fleet, Step
 from poolsm.events import Event
 from poolsm.state import State
-from poolsm_runners.log.port import Log, LogSource, Snapshot
+from poolsm_runners.log.port import Log, LogSource, LogWriteError, Snapshot
+
+logger = structlog.get_logger("poolsm")
 
 SNAPSHOT_EVERY = 5_000  # stored events between two snapshots of the state
 
@@ -93,7 +97,7 @@ class Engine:
                 raise
             durable_s = time.perf_counter()
             if snapshot is not None:
-                await self.log.save_snapshot(snapshot)
+                await self.save(snapshot)
         if self._stopwatch is not None:
             self._stopwatch(event, step, folded_s - began_s, durable_s - folded_s)
         for watcher in self._watchers:
@@ -104,6 +108,13 @@ class Engine:
         if self.fleet.position - self._snapshot_position < SNAPSHOT_EVERY:
             return None
         return self.take_snapshot()
+
+    async def save(self, snapshot: Snapshot) -> None:
+        """Have the log keep a snapshot; without it the next start takes longer, no more."""
+        try:
+            await self.log.save_snapshot(snapshot)
+        except LogWriteError as error:
+            logger.warning("snapshot.failed", error=str(error), position=snapshot.position)
 
     def take_snapshot(self) -> Snapshot | None:
         """The state as it is now, if the log holds all that led to it."""

@@ -9,7 +9,27 @@ from poolsm import Fleet
 from poolsm.events import LogOpened
 from poolsm_runners.engine import Engine, open_fleet
 from poolsm_runners.log import sqlite
+from poolsm_runners.log.port import LogOpenError
 from poolsm_runners.log.sqlite import SqliteLog
+
+
+async def open_again(
+    path: str | os.PathLike[str], now_ms: int, log_id: str
+) -> tuple[SqliteLog, Fleet]:
+    """The log of a run that goes on: it is there, or it is waited for; never made anew.
+
+    Raises:
+        LogOpenError: there is none, or another one.
+        LogError: it cannot be read or written.
+    """
+    log = await sqlite.open_for_append(path)
+    if log.header.log_id != log_id:
+        await log.close()
+        raise LogOpenError(
+            f"{path}: is another log ({log.header.log_id}) than that of this run ({log_id}); "
+            "put that one or a backup of it back, or start a new run with this one"
+        )
+    return await _folded(log, now_ms)
 
 
 async def open_or_create(path: str | os.PathLike[str], now_ms: int) -> tuple[SqliteLog, Fleet]:
@@ -27,6 +47,10 @@ async def open_or_create(path: str | os.PathLike[str], now_ms: int) -> tuple[Sql
         log = await sqlite.open_for_append(path)
     else:
         log = await sqlite.create(path, created_ms=now_ms)
+    return await _folded(log, now_ms)
+
+
+async def _folded(log: SqliteLog, now_ms: int) -> tuple[SqliteLog, Fleet]:
     try:
         # in a thread: the loop goes on to beat, and to hear signals, through minutes of it
         fleet = await asyncio.to_thread(open_fleet, log)

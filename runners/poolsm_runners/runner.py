@@ -178,7 +178,7 @@ class Runner:
         await self._record(RunnerStopped(at_ms=self._clock.now_ms(), why=why))
         snapshot = self.engine.take_snapshot()
         if snapshot is not None and not self._options.dry_run:
-            await self.engine.log.save_snapshot(snapshot)
+            await self.engine.save(snapshot)
 
     async def _every(self, seconds: float, action: Callable[[], Awaitable[float | None]]) -> None:
         """Repeat an action, measured from start to start; it may ask for another pause."""

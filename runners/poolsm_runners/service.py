@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
 import structlog
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from poolsm import Fleet
 from poolsm.events import Event
@@ -20,8 +20,8 @@ from poolsm_runners.cloud.port import Cloud, Deadlines, ListingError, Projects, 
 from poolsm_runners.control import ControlServer
 from poolsm_runners.dry import open_dry
 from poolsm_runners.engine import Engine, Watcher
-from poolsm_runners.log.port import Log, LogLockedError, LogOpenError, LogWriteError
-from poolsm_runners.log_setup import open_or_create
+from poolsm_runners.log.port import Log, LogError, LogWriteError
+from poolsm_runners.log_setup import open_again, open_or_create
 from poolsm_runners.monitoring import Monitoring
 from poolsm_runners.operations import Desk, PoolDeclaration, RefusedError, declare
 from poolsm_runners.runconfig import Declared, RunConfig
@@ -49,6 +49,7 @@ class Parts:
     cloud: Cloud
     projects: Projects
     monitoring: Monitoring
+    control: ControlServer | None
     watchers: Sequence[MakeWatcher] = field(factory=tuple)
 
 
@@ -60,6 +61,7 @@ async def serve(
     Raises:
         AddressError: the address for metrics is none, or is taken.
         LogOpenError: the log cannot be used: locked, torn, foreign, newer.
+        ControlError: no control socket can be made beside it.
         CloudUnusableError: unknown cloud name, wrong password.
         RefusedError: what the configuration declares is refused.
     """
@@ -68,7 +70,13 @@ async def serve(
         monitoring = await stack.enter_async_context(Monitoring(config, clock, stop))
         began_s = time.perf_counter()
         log, fleet = await _open(config, clock)
-        stack.push_async_callback(log.close)
+        held = _Held(log)
+        stack.push_async_callback(held.close)
+        control = None if config.dry_run else ControlServer(config.log)
+        if control is not None:
+            await control.start()
+            stack.push_async_callback(control.close)
+            control.away("it waits for its cloud; `poolsm run` says why")
         monitoring.opened(fleet.position, time.perf_counter() - began_s)
         if isinstance(clock, FastClock) and config.start_at_ms is None:
             clock.begin_at(fleet.state.now_ms + fleet.state.skew_ms)
@@ -80,23 +88,38 @@ async def serve(
         projects = await _authenticate(cloud, stop)
         if projects is None:
             return
-        parts = Parts(config, clock, cloud, projects, monitoring, watchers)
+        parts = Parts(config, clock, cloud, projects, monitoring, control, watchers)
         undeclared = list(config.declared)
         while not stop.is_set():
             try:
-                await _run(parts, log, fleet, stop, undeclared)
+                await _run(parts, held.log, fleet, stop, undeclared)
             except LogWriteError as error:
                 # Nothing decided since was carried out. What the log holds is the truth (C8).
                 logger.error("log.failed", error=str(error), remedy="free space; trying again")
-                monitoring.log_failed(str(error))
+                _say_away(parts, str(error))
             else:
                 return
-            await log.close()
-            reopened = await _reopen(config, clock, stop)
+            await held.log.close()
+            reopened = await _reopen(parts, held.log.header.log_id, stop)
             if reopened is None:
                 return
-            log, fleet = reopened
-            stack.push_async_callback(log.close)
+            held.log, fleet = reopened
+
+
+@define
+class _Held:
+    """The log that is open now, for whoever closes it in the end."""
+
+    log: Log
+
+    async def close(self) -> None:
+        await self.log.close()
+
+
+def _say_away(parts: Parts, why: str) -> None:
+    parts.monitoring.log_failed(why)
+    if parts.control is not None:
+        parts.control.away(f"{why}; nothing is sent until then, and it goes on by itself")
 
 
 def make_clock(config: RunConfig) -> Clock:
@@ -129,16 +152,18 @@ async def _open(config: RunConfig, clock: Clock) -> tuple[Log, Fleet]:
     return await open_dry(config.log, clock.now_ms())
 
 
-async def _reopen(config: RunConfig, clock: Clock, stop: asyncio.Event) -> tuple[Log, Fleet] | None:
-    """Open the log again once it can be written; None if the run is stopped before that."""
+async def _reopen(parts: Parts, log_id: str, stop: asyncio.Event) -> tuple[Log, Fleet] | None:
+    """Open the log again once it can be written; None if the run is stopped before that.
+
+    Whatever is in the way, it waits: another who has the log (a restore, perhaps), too.
+    """
     backoff = Backoff(base_s=1.0, limit_s=30.0)
     while not await _stopped_within(stop, backoff.next_delay_s()):
         try:
-            log, fleet = await open_or_create(config.log, clock.now_ms())
-        except LogLockedError:
-            raise
-        except (LogOpenError, LogWriteError) as error:
+            log, fleet = await open_again(parts.config.log, parts.clock.now_ms(), log_id)
+        except LogError as error:
             logger.error("log.unusable", error=str(error))
+            _say_away(parts, str(error))
         else:
             logger.info("log.reopened", position=fleet.position)
             return log, fleet
@@ -187,15 +212,9 @@ async def _run(
     while undeclared:
         await declare_source(runner, undeclared[0])
         del undeclared[0]  # durable, so no later epoch declares it again
-    if config.dry_run:
-        await runner.run(stop)
-        return
-    control = ControlServer(runner, config.log)
-    await control.start()
-    try:
-        await runner.run(stop)
-    finally:
-        await control.close()
+    if parts.control is not None:
+        parts.control.serve(runner)
+    await runner.run(stop)
 
 
 async def _settings(parts: Parts, log: Log) -> RunnerSettings:

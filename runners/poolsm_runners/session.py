@@ -34,7 +34,7 @@ from poolsm_runners.dry import open_dry
 from poolsm_runners.engine import Engine, open_fleet
 from poolsm_runners.log import lock, sqlite
 from poolsm_runners.log.files import real_path
-from poolsm_runners.log.port import LogLockedError, LogOpenError
+from poolsm_runners.log.port import LogError, LogLockedError, LogOpenError
 from poolsm_runners.log.reader import SqliteReader
 from poolsm_runners.log_setup import open_or_create
 from poolsm_runners.operations import Desk
@@ -58,18 +58,26 @@ def perform(log: Path, request: Request, *, origin: str = "") -> tuple[Result, b
         RefusedError: it cannot be carried out as it is; nothing was changed.
         LogOpenError: there is no such log, or it is refused.
         LogLockedError: somebody holds the log and does not listen.
-        ControlError: the runner gave no answer.
+        ControlError: the runner gave no answer, or does not act now.
         LogWriteError: it could not be made durable.
     """
     envelope = Envelope(request, origin or command_line_origin())
     give_up = time.monotonic() + PATIENCE_S
     while True:
+        trouble = ""
         try:
             return control.call(log, envelope), True
         except control.NoRunnerError:
             pass
+        except control.RunnerAwayError as away:
+            trouble = str(away)
+            if not isinstance(request, Status):
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(PAUSE_S)
+                continue
         if isinstance(request, Status):
-            return read_status(log, vms=request.vms), False
+            return read_status(log, vms=request.vms, trouble=trouble), False
         try:
             return asyncio.run(_offline(log, envelope)), False
         except LogLockedError as error:
@@ -96,13 +104,21 @@ async def _rehearse(path: Path, envelope: Envelope) -> tuple[Result, State]:
     return await carry_out(_Offline(Engine(log, fleet)), envelope), fleet.state
 
 
-def read_status(log: Path, *, vms: bool = False) -> Standing:
-    """The fleet as the log has it, without a runner; raises LogOpenError."""
-    fleet = open_fleet(open_log(log))
+def read_status(log: Path, *, vms: bool = False, trouble: str = "") -> Standing:
+    """The fleet as the log has it, without a runner's help; raises LogOpenError.
+
+    ``trouble`` is why a runner that is there does not answer for it.
+    """
+    try:
+        fleet = open_fleet(open_log(log))
+    except LogError as error:
+        if not trouble:
+            raise
+        raise LogOpenError(f"{trouble}\n{error}") from None
     envelope = Envelope(Status(vms=vms), "")
     found = asyncio.run(carry_out(_Reader(fleet), envelope))
     assert isinstance(found, Standing)
-    return Standing(found.fleet, found.vms, "log")
+    return Standing(found.fleet, found.vms, "log", trouble)
 
 
 def open_log(log: Path) -> SqliteReader:

@@ -67,7 +67,8 @@ class LogRunner:
 async def serving(path):
     log, fleet = await open_or_create(path, 1_000)
     runner = LogRunner(Engine(log, fleet))
-    server = ControlServer(runner, path)
+    server = ControlServer(path)
+    server.serve(runner)
     try:
         await server.start()
         yield runner
@@ -190,8 +191,8 @@ async def test_something_else_at_the_socket_is_left_alone(log):
 
 
 async def test_a_closing_runner_leaves_its_successors_socket(log):
-    first = ControlServer(LogRunner(None), log)
-    second = ControlServer(LogRunner(None), log)
+    first = ControlServer(log)
+    second = ControlServer(log)
     await first.start()
     await second.start()
     await first.close()
@@ -210,7 +211,7 @@ async def test_a_path_that_is_longer_than_an_address(tmp_path, folders):
 
 async def test_a_name_that_no_address_can_hold(tmp_path):
     with pytest.raises(ControlError, match="is too long a name for a socket; shorten"):
-        await ControlServer(LogRunner(None), tmp_path / ("n" * 120)).start()
+        await ControlServer(tmp_path / ("n" * 120)).start()
 
 
 async def test_a_symbolic_link_leads_to_the_same_socket(log, tmp_path):

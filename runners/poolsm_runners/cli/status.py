@@ -42,7 +42,14 @@ def status(pool: str | None, vms: bool, log: Path, as_json: bool) -> int:
     keys = {found.key for found in pools}
     shown = [vm for vm in standing.vms if vm.pool in keys]
     if as_json:
-        print_json({"source": standing.source, "fleet": standing.fleet, "vms": shown})
+        print_json(
+            {
+                "source": standing.source,
+                "trouble": standing.trouble,
+                "fleet": standing.fleet,
+                "vms": shown,
+            }
+        )
         return exits.OK
     _print_head(standing, log)
     print_columns(
@@ -67,7 +74,10 @@ def _is_named(pool: PoolView, name: str) -> bool:
 
 def _print_head(standing: Standing, log: Path) -> None:
     fleet = standing.fleet
-    if standing.source == "runner":
+    if standing.trouble:
+        who = "this is from the log"
+        click.echo(f"  {standing.trouble}")
+    elif standing.source == "runner":
         who = "a runner runs"
     elif runner_runs(log):
         who = "a runner holds the log and does not listen yet; this is from the log"

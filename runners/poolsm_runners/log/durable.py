@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+CHUNK_BYTES = 1024 * 1024
+
 
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
@@ -27,6 +29,23 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def settle(path: Path) -> None:
+    """Make what is read from a file what is on its disk; raises OSError if that cannot be.
+
+    After a failed fsync a kernel may count pages as written that are not: they are read as they
+    should be until they leave its memory, and a later fsync says nothing of them. Written once
+    more, as they are read, they are written for certain, or the fsync here fails as well.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        at = 0
+        while data := os.pread(fd, CHUNK_BYTES, at):
+            at += os.pwrite(fd, data, at)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def sync(path: str | Path) -> None:

@@ -152,6 +152,27 @@ def check(path: Path) -> None:
             raise _damaged(path, f"it ends at position {last}, and was sealed up to {sealed}")
 
 
+def refuse_foreign_wal(path: Path) -> None:
+    """Raise LogOpenError if the write-ahead log beside the file belongs to another log.
+
+    SQLite would take its pages for pages of this file, and so would :func:`check`: it is what is
+    left when a log was replaced by another one, and not its ``-wal`` file.
+    """
+    if not has_wal(path):
+        return
+    try:
+        with closing(sqlite3.connect(uri(path, _AT_REST), uri=True)) as alone:
+            here = alone.execute(schema.SELECT_HEADER).fetchone()
+    except sqlite3.DatabaseError:
+        return  # half of a checkpoint, which the write-ahead log completes
+    with _looking(path) as both:
+        if here is not None and both.execute(schema.SELECT_HEADER).fetchone()[0] != here[0]:
+            raise LogOpenError(
+                f"{path}: the write-ahead log beside it is of another log; put that log back, or "
+                f"move {wal_path(path).name} away"
+            )
+
+
 def _refuse_no_file(path: Path) -> None:
     try:
         found = path.stat()
@@ -172,10 +193,15 @@ def _refuse_no_file(path: Path) -> None:
         raise LogOpenError(f"{path}: may not be read by this user; run as its owner")
 
 
+def wal_path(path: Path) -> Path:
+    """Where SQLite keeps the write-ahead log of a file."""
+    return path.with_name(path.name + "-wal")
+
+
 def has_wal(path: Path) -> bool:
     """Whether a write-ahead log waits beside the file: a runner has it open, or was killed."""
     try:
-        return path.with_name(path.name + "-wal").stat().st_size > 0
+        return wal_path(path).stat().st_size > 0
     except OSError:
         return False
 

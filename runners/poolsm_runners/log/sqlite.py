@@ -16,6 +16,7 @@ import aiosqlite
 
 from poolsm_runners.log import files, schema
 from poolsm_runners.log.draft import make
+from poolsm_runners.log.durable import settle
 from poolsm_runners.log.lock import FileLock, is_held
 from poolsm_runners.log.port import LogOpenError
 from poolsm_runners.log.reader import SqliteReader, open_read_only
@@ -51,7 +52,13 @@ async def open_for_append(path: str | os.PathLike[str]) -> SqliteLog:
         LogOpenError: there is no such log, or it is refused; it is left as it was.
     """
     real = files.real_path(path)
-    lock = await asyncio.to_thread(_check_and_lock, real)
+    try:
+        lock = await asyncio.to_thread(_check_and_lock, real)
+    except OSError as error:
+        raise LogOpenError(
+            f"{real}: cannot be opened for writing ({error.strerror or error}); "
+            "check its folder, its file system and its disk"
+        ) from None
     try:
         connection = await _connect(real)
         try:
@@ -68,6 +75,7 @@ def _check_and_lock(path: Path) -> FileLock:
     """Everything that has to hold before the first write; what is refused is left alone."""
     files.refuse_network(path)
     files.identify(path)
+    files.refuse_foreign_wal(path)
     held = is_held(path)
     if not held:
         files.check(path)  # before the lock, so that not even a lock file appears beside damage
@@ -81,6 +89,10 @@ def _check_and_lock(path: Path) -> FileLock:
     try:
         if held:  # its holder went away just now
             files.check(path)
+        # Who wrote it last may have ended with an fsync that failed, and rows that are there for
+        # a reader and not on the disk. Nothing is built on them before they are.
+        if files.has_wal(path):
+            settle(files.wal_path(path))
         _prepare(path)
     except BaseException:
         lock.release()
@@ -90,7 +102,8 @@ def _check_and_lock(path: Path) -> FileLock:
 
 def _prepare(path: Path) -> None:
     try:
-        with suppress(PermissionError):  # of another owner: then that is how it was set up
+        # of another owner: then that is how it was set up; read-only: SQLite says so just below
+        with suppress(OSError):
             path.chmod(0o600)  # a restored backup often is open to all
         with closing(
             sqlite3.connect(files.uri(path, "mode=rw"), uri=True, isolation_level=None)
