@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import sqlite3
 import stat
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -517,6 +519,29 @@ def test_a_log_of_the_first_format_is_migrated_sealed_from_there_on_and_archived
     assert "are not what was written" in check_log(path).problems[0]
     edit(path, "UPDATE events SET payload = rtrim(payload) WHERE position = ?", len(before) + 1)
     assert archived(path, last_of(path))["upto"] > len(before)
+    assert check_log(path).problems == []
+
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "log-format-1.sqlite"
+
+
+def test_a_log_that_the_first_format_was_written_in_is_read_as_it_was(tmp_path):
+    """Written by a runner of that format: 57 events, 5 commands, and a secret."""
+    path = tmp_path / "fleet.db"
+    shutil.copy(GOLDEN, path)
+    before, commands = exported_rows(path), rows(path, "SELECT * FROM commands ORDER BY 2, 3")
+    run(path, tmp_path, 1)
+    assert exported_rows(path)[: len(before)] == before
+    assert rows(path, "SELECT * FROM commands ORDER BY 2, 3")[: len(commands)] == commands
+    found = check_log(path)
+    assert found.problems == []
+    assert (found.unsealed, len(commands)) == (57, 5)
+    kept = [text for (text,) in rows(path, "SELECT text FROM secrets")]
+    assert "#!/bin/sh\necho a config of the first format\n" in kept
+    last = last_of(path)
+    assert archived(path, last)["upto"] > 57
+    assert rows(path, "SELECT count(*) FROM events") < [(last - 57,)]
+    assert check_log(path).position == last
     assert check_log(path).problems == []
 
 
