@@ -65,6 +65,10 @@ def archive_before(log: Path, source: SqliteReader, plan: Archived, progress: Pr
     files: list[str] = []
     log_id, begun = source.header.log_id, source.archived()
     done = begun
+    for file in archive.covering(source.path, done, done - 1)[-1:] if done else ():
+        if file.last > done:  # it was written before, and a crash left its removal half done
+            perform(log, Trim(file.last))
+            done = file.last
     while done < plan.upto:
         last = source.sealed_upto(min(done + archive.EVENTS_PER_FILE, plan.upto))
         if last <= done:  # one transaction is larger than a file
