@@ -16,8 +16,8 @@ from attrs import frozen
 from poolsm.conditions import concerns
 from tests.chaos.served_churn import COMMON
 from tests.chaos.sides import LabSide, ServedSide
-from tests.chaos.test_faults_served import TIMES
 from tests.chaos.town import Town, free_address, requests_made
+from tests.chaos.towns import QUICK
 from tests.integration.conftest import empty, lab
 from tests.integration.running import RunnerProcess, until
 from tests.integration.served import INFRA, VM, serving
@@ -127,7 +127,7 @@ def test_a_cloud_that_is_away_is_asked_seldom_and_found_again_soon(tmp_path, way
         lying(tmp_path / "proxy", cloud.clouds_yaml) as proxied,
     ):
         runner = RunnerProcess(
-            tmp_path, VM, INFRA, clouds_yaml=proxied.clouds_yaml, times=TIMES, metrics=address
+            tmp_path, VM, INFRA, clouds_yaml=proxied.clouds_yaml, times=QUICK, metrics=address
         )
         try:
             runner.start()
@@ -181,7 +181,7 @@ def _on_lab(lab, folder, way):
         )
         try:
             runner.start()
-            runner.wait_listed()
+            runner.wait_listed(120)
             side = _OwnSide(lab, prefix)
             town = Town(folder, side, proxied, runner, f"http://{address}/metrics", common, prefix)
             town.declare()

@@ -12,7 +12,7 @@ from poolsm_runners.control_requests import Acknowledge
 from tests.chaos import replaying
 from tests.chaos.served_churn import COMMON
 from tests.chaos.sides import ServedSide
-from tests.chaos.test_faults_served import TIMES
+from tests.chaos.towns import QUICK
 from tests.integration.running import ROOT, RunnerProcess, pool_file, until
 from tests.integration.served import INFRA, VM, serving
 from tests.lying.proxied import lying
@@ -27,7 +27,7 @@ class Manager:
     def __init__(self, enter, folder, cloud):
         self.proxied = enter(lying(folder / "proxy", cloud.clouds_yaml))
         self.runner = RunnerProcess(
-            folder, VM, INFRA, clouds_yaml=self.proxied.clouds_yaml, times=TIMES
+            folder, VM, INFRA, clouds_yaml=self.proxied.clouds_yaml, times=QUICK
         )
         self._file = folder / "pools.toml"
 

@@ -59,8 +59,9 @@ class RunnerProcess:
         }
         self._clouds_yaml = clouds_yaml
         self._output = folder / f"runner{'-dry' if dry_run else ''}.out"
+        self._lines = self._output.with_suffix(".log")  # a file of its own: two writers mix lines
         self._process: subprocess.Popen[bytes] | None = None
-        self._began = 0  # where this run's output begins
+        self._began = (0, 0)  # where this run's output and log lines begin
         self.started_s = 0.0
 
     # --- its life ---------------------------------------------------------------------------
@@ -75,8 +76,8 @@ class RunnerProcess:
             "PYTHONHASHSEED": "random" if hash_seed is None else str(hash_seed),
         }
         told = json.dumps({**self._told, "times": self.times})
-        with self._output.open("ab") as output:
-            self._began = output.tell()
+        with self._output.open("ab") as output, self._lines.open("ab") as lines:
+            self._began = (output.tell(), lines.tell())
             self.started_s = time.time()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.integration.entry", told],
@@ -84,7 +85,7 @@ class RunnerProcess:
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
-                stderr=subprocess.STDOUT,
+                stderr=lines,
             )
 
     @property
@@ -136,27 +137,35 @@ class RunnerProcess:
     # --- what it says -----------------------------------------------------------------------
 
     def output(self) -> str:
-        """What this run wrote so far."""
-        with self._output.open("rb") as file:
-            file.seek(self._began)
+        """What this run wrote so far, log lines last."""
+        return self._written(self._output, self._began[0]) + self._written(
+            self._lines, self._began[1]
+        )
+
+    @staticmethod
+    def _written(path: Path, began: int) -> str:
+        with path.open("rb") as file:
+            file.seek(began)
             return file.read().decode(errors="replace")
 
     def said(self, what: str) -> list[dict[str, Any]]:
         """The witness's lines of one kind, of this run."""
-        lines = [line for line in self.output().splitlines() if line.startswith('{"what"')]
-        return [line for line in map(json.loads, lines) if line["what"] == what]
+        lines = self._objects(self._output, self._began[0])
+        return [line for line in lines if line.get("what") == what]
+
+    def _objects(self, path: Path, began: int) -> list[dict[str, Any]]:
+        """The lines that are JSON and whole: the last may be half written."""
+        lines = self._written(path, began).splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line[:1] == "{" and line[-1:] == "\n"]
 
     def log_lines(self, after: int = 0) -> list[dict[str, Any]]:
         """The product's own log lines of this run, beginning with the line of that number."""
-        lines = [line for line in self.output().splitlines() if line.startswith("{")]
-        found = [line for line in map(json.loads, lines) if "event" in line]
-        return found[after:]
+        return self._objects(self._lines, self._began[1])[after:]
 
     def anomalies(self) -> list[str]:
         """Kinds of the anomalies of all runs."""
-        lines = self._output.read_text(errors="replace").splitlines()
-        found = [json.loads(line) for line in lines if line.startswith('{"what": "anomaly"')]
-        return [line["kind"] for line in found]
+        lines = self._objects(self._output, 0)
+        return [line["kind"] for line in lines if line.get("what") == "anomaly"]
 
     def wait_listed(self, within_s: float = 30.0) -> float:
         """Until the first listing is complete; seconds since the start of the process."""

@@ -244,7 +244,7 @@ class Proxy:
         headers["Accept-Encoding"] = "identity"
         try:
             async with self._client.request(
-                request.method, _raw(url), data=body, headers=headers, allow_redirects=False
+                request.method, _raw(url), data=body or None, headers=headers, allow_redirects=False
             ) as reply:
                 real = await reply.read()
                 kept = {k: v for k, v in reply.headers.items() if k.lower() not in _HOP}
