@@ -80,6 +80,7 @@ LOST = (
     Scenario(name="answers to writes are cut", lies=(_lie("cut", *WRITES),)),
     Scenario(name="answers to writes in broken chunks", lies=(_lie("broken_chunks", *WRITES),)),
     Scenario(name="answers to creates are no JSON", lies=(_lie("not_json", "create"),)),
+    Scenario(name="writes are accepted and not done", lies=(_lie("pretend", *WRITES),), lab=True),
     Scenario(name="any half of the answers is lost, done or not", lies=(
         _lie("refuse_after", *WRITES, status=502, html=True, probability=0.3),
         _lie("drop_after", *WRITES, probability=0.3),

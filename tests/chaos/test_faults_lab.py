@@ -57,7 +57,7 @@ def towns(lab, tmp_path_factory):
 
     made = Towns(build, "lab")
     yield made
-    made.close()
+    made.finish()
 
 
 @pytest.mark.lab

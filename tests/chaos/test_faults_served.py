@@ -29,7 +29,7 @@ def towns(tmp_path_factory):
 
     made = Towns(build, "simulated")
     yield made
-    made.close()
+    made.finish()
 
 
 @pytest.mark.timeout(150)

@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import define, field
 
+from tests.chaos.replaying import assert_replays
 from tests.chaos.town import Scenario, Town, Verdict, as_row
 
 # The loop in a tenth of its time. A create that may have been sent is still waited for longer
@@ -53,6 +54,16 @@ class Towns:
             with Path(OUT).open("a") as file:
                 file.write(json.dumps({"cloud": self.cloud, **as_row(verdict)}) + "\n")
         return verdict
+
+    def finish(self) -> None:
+        """End it in order; its log must replay to the same decisions (I8)."""
+        town = self._town
+        try:
+            if town is not None:
+                town.runner.terminate()
+                assert_replays(town.runner.log)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """End it."""

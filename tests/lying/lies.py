@@ -14,10 +14,11 @@ from poolsm.testing.faults import AFTER, BEFORE, OPERATIONS, Subject
 # Of the kinds of poolsm.testing.faults, those that need nothing but the requests. To be
 # unreachable is not among them: the proxy then closes its doors (see ``proxy.py``).
 _BEFORE = tuple(kind for kind in BEFORE if kind != "unreachable")
-_AFTER = AFTER
+# And of its own: nothing is done, and the answer says that it was.
+PRETEND = "pretend"
 PAGE = ("no_next_link", "lost_marker", "stale", "shuffle")
 RECORD = ("omit", "blank_metadata", "partial_record", "duplicate", "garbage")
-# And of its own: the request is carried out, the answer is
+# The request is carried out, the answer is
 BODY = (
     "broken_chunks",  # cut off within a chunk
     "drip",  # a byte each ``delay_ms``
@@ -28,8 +29,8 @@ BODY = (
     "half_list",  # without every second server, always the same ones
     "short_list",  # without its second half, and without a link to it
 )
-ANSWER = _AFTER + BODY + tuple(kind for kind in PAGE if kind != "lost_marker") + RECORD
-BEFORE_EFFECT = (*_BEFORE, "lost_marker")
+ANSWER = AFTER + BODY + tuple(kind for kind in PAGE if kind != "lost_marker") + RECORD
+BEFORE_EFFECT = (*_BEFORE, PRETEND, "lost_marker")
 KINDS = BEFORE_EFFECT + ANSWER
 
 

@@ -23,6 +23,7 @@ import sys
 import time
 from collections import deque
 from random import Random
+from uuid import UUID
 
 import aiohttp
 import click
@@ -202,6 +203,8 @@ class Proxy:
             case "lost_marker":
                 lie = Lie(kind="refuse", status=400, message="marker [?] not found")
                 return _sent(exchange, _refusal(lie, exchange.service, request))
+            case "pretend":
+                return _sent(exchange, _pretended(exchange, body, self.chance))
             case "drop":
                 return _reset(request)
             case "late":
@@ -366,6 +369,17 @@ def _refusal(lie: Lie, service: str, request: web.Request) -> Answer:
         accept = request.headers.get("Accept", "")
         reply = service_error(service, lie.status, known, lie.retry_after_s, accept=accept)
     return Answer(reply.status, dict(reply.headers), reply.body)
+
+
+def _pretended(exchange: Exchange, body: bytes, chance: Random) -> Answer:
+    """The answer to a write that was carried out, which it was not."""
+    status = {"create": 202, "delete": 204, "metadata": 200, "rename": 200}
+    if exchange.operation == "create":
+        made = {"id": str(UUID(int=chance.getrandbits(128), version=4)), "links": []}
+        body = json.dumps({"server": made}).encode()
+    empty = exchange.operation not in {"create", "metadata", "rename"}
+    headers = {} if empty else {"Content-Type": "application/json"}
+    return Answer(status.get(exchange.operation, 202), headers, b"" if empty else body)
 
 
 def _reset(request: web.Request) -> web.StreamResponse:

@@ -140,6 +140,18 @@ def test_an_error_before_the_effect_and_one_after_it(client, proxied, direct, er
         assert (name in direct.names()) is made
 
 
+def test_a_write_that_is_only_pretended(client, proxied, direct):
+    proxied.tell(Lie(kind="pretend", operations=("create", "delete")))
+    answer = client.create("pretended")
+    assert answer.status_code == 202
+    assert "pretended" not in direct.names()
+    assert client.get(f"/servers/{answer.json()['server']['id']}").status_code == 404
+    there = direct.listed()[0]["id"]
+    url = f"{client.endpoints['compute']}/servers/{there}"
+    assert requests.delete(url, headers=client.headers, timeout=5).status_code == 204
+    assert there in {one["id"] for one in direct.listed()}
+
+
 @pytest.mark.parametrize("kind", ["hang", "hang_after", "drop", "drop_after", "late", "cut"])
 def test_no_whole_answer_before_the_effect_or_after_it(client, proxied, direct, kind):
     proxied.tell(Lie(kind=kind, operations=("create",), delay_ms=1000))
