@@ -51,10 +51,10 @@ def expected_servers(state: State) -> dict[str, ServerRecord | None]:
     """The last record of every server that a listing should show, by id."""
     expected: dict[str, ServerRecord | None] = dict(state.strays)
     expected.update(state.unreadable)
+    doubted = {*state.vouched, *(state.loss.lost if state.loss else ())}
     for vm in state.vms.values():
         if vm.server_id:
-            lost = state.loss is not None and vm.key in state.loss.lost
-            back = vm.absences or vm.key in state.vouched or lost  # if it is there: say so
+            back = vm.absences or (doubted and vm.key in doubted)  # if it is there: say so
             expected[vm.server_id] = None if back else vm.record
     return expected
 
