@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from poolsm.assignment import CLAIMING
 from poolsm.commands import Command
 from poolsm.conditions import note_statuses
 from poolsm.failure import breaker_allows, creation_failed, end_booting
 from poolsm.issue import issue
 from poolsm.members import Pool
-from poolsm.outcomes import settle
+from poolsm.outcomes import settle, undo_claim
 from poolsm.pool import BREAKER_TABLE, DRAINING, OPEN
 from poolsm.requests import BEING_REMOVED, forget_drained
 from poolsm.rules import AFTER_PROVISIONING, BEFORE_PROVISIONING, Rule
@@ -61,6 +62,7 @@ def plan(state: State, position: int) -> list[Command]:
 def keep_books(pool: Pool, state: State) -> None:
     """What the passing of time alone changes: boots given up, intents that had no effect."""
     now_ms = state.now_ms
+    take_back_claims(pool, state)
     condemn(pool, state)
     for vm in state.named(pool.booting):
         late = 0 < vm.boot_deadline_ms <= now_ms
@@ -77,6 +79,22 @@ def keep_books(pool: Pool, state: State) -> None:
             state.index(vm)
     if pool.breaker == OPEN and now_ms >= pool.breaker_until_ms:
         pool.breaker = BREAKER_TABLE[pool.breaker, "cool_down"]
+
+
+def take_back_claims(pool: Pool, state: State) -> None:
+    """A VM that failed while it was handed out is nobody's (R4, R16).
+
+    Nova changes no metadata of a server in ERROR, so its claim can never be observed; repeating
+    it would go on for ever. Whoever asked gets another VM.
+    """
+    for vm in state.named(pool.tagging) if ERROR in pool.members else ():
+        held = vm.attribution
+        if vm.state != ERROR or vm.op or not vm.wanted or held is None:
+            continue
+        asked = state.assignments.get(held.request_id)
+        granted = asked is not None and asked.state != CLAIMING
+        if vm.drawn_from is not None or (asked is not None and not granted):
+            undo_claim(state, vm, "it is in ERROR, and its claim is not in its metadata")
 
 
 def condemn(pool: Pool, state: State) -> None:

@@ -21,7 +21,7 @@ from poolsm.members import BY_DECLARATION, UNPROVEN, Assignment, Pool, Target, V
 from poolsm.requests import waiting_requests
 from poolsm.spec import WARM_MATCHES
 from poolsm.state import State
-from poolsm.vm import ACTIVE, SHUTOFF
+from poolsm.vm import ACTIVE, ERROR, SHUTOFF
 from poolsm.words import has_address, is_free, is_off_day, is_parked, is_ready, pause_of, suspended
 
 EXACT = WARM_MATCHES[0]
@@ -119,6 +119,8 @@ def tag(pool: Pool, state: State) -> list[Command]:
         waits = vm.op or vm.absences or vm.held or state.now_ms < vm.tag_after_ms
         if waits or not vm.server_id or _drawn_from_paused(vm, state):
             continue
+        if vm.wanted and vm.state == ERROR:
+            continue  # Nova would refuse it, until it is mended
         if vm.wanted:
             attributed = vm.wanted[ATTRIBUTED] == "true"
             unproven = not attributed and ATTRIBUTED not in vm.metadata

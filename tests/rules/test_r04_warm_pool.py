@@ -187,6 +187,36 @@ def test_a_claim_that_cannot_be_is_undone_and_another_vm_taken(world, answer):
         assert held.attribution.claimant == "thief"
 
 
+@pytest.mark.parametrize("released", [False, True])
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_vm_that_fails_while_it_is_handed_out_is_replaced_not_claimed_for_ever(
+    world, asked, released
+):
+    """Nova changes no metadata of a server in ERROR: seen on the lab, every minute, for ever."""
+    w = warm_world(world)
+    refused = "Cannot 'update metadata' instance 1 while it is in vm_state error."
+    w.answer(ClaimServer, refusal(409, refused), times=None)
+    w.declare("tp", min_vm=0 if asked else 1)
+    request = w.ask("r", "tp") if asked else None
+    w.run_until(lambda: bool(w.issued(ClaimServer)), limit_s=20)
+    failed = w.cloud.find(w.issued(ClaimServer)[0].server_id)
+    failed.status = "ERROR"
+    w.run(3)
+    w.behave()
+    if released and asked:
+        w.release("r")
+    w.run(240)
+    claims = [c for c in w.issued(ClaimServer) if c.server_id == failed.server_id]
+    assert len(claims) <= 2
+    assert failed.server_id not in w.cloud.servers
+    assert w.counts("pool_vms") == {"ACTIVE": 2}
+    if request is not None and not released:
+        assert request.state == "granted"
+        assert request.server_id != failed.server_id
+    assert not w.fleet.state.ops
+    assert not any(pool.tagging for pool in w.fleet.state.pools.values())
+
+
 def test_no_scale_down_and_no_off_days(world):
     w = world()
     key = w.declare("pool_vms", user_id="admin", min_vm=1, max_vm=2, warm=True)
