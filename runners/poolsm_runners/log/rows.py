@@ -11,14 +11,18 @@ from poolsm.errors import UnknownKindError, UnreadableRecordError
 from poolsm_runners.log.port import LogMisuseError, StoredCommand, StoredEntry
 
 INTEGER_LIMIT = 2**63  # of the integers of every database that a log may be in
+_LEAST = -INTEGER_LIMIT
+_UNSEALED = (None,)
+_new = tuple.__new__
 
 
 def store(entry: Entry) -> StoredEntry:
     """One entry at today's versions; raises LogMisuseError for one that cannot be stored."""
     event = entry.event
-    if not -INTEGER_LIMIT <= event.at_ms < INTEGER_LIMIT:
+    at_ms = event.at_ms
+    if not _LEAST <= at_ms < INTEGER_LIMIT:
         raise LogMisuseError(
-            f"entry {entry.position}: at_ms = {event.at_ms} does not fit 64 bits; "
+            f"entry {entry.position}: at_ms = {at_ms} does not fit 64 bits; "
             "give milliseconds since 1970"
         )
     try:
@@ -33,7 +37,8 @@ def store(entry: Entry) -> StoredEntry:
         ) from error
     kind = type(event).__name__
     version = codec.EVENT_VERSIONS[kind]
-    return StoredEntry(entry.position, event.at_ms, kind, version, payload, commands)
+    # what StoredEntry(...) does, without its call in between: every append pays for it
+    return _new(StoredEntry, (entry.position, at_ms, kind, version, payload, commands))
 
 
 def _store_command(position: int, command: Command) -> StoredCommand:
@@ -73,10 +78,7 @@ EventRow = tuple[int, int, str, int, bytes, bytes | None]
 
 def event_rows(entries: Sequence[StoredEntry], seal: bytes) -> list[EventRow]:
     """Parameters of ``schema.INSERT_EVENT``; the last of the transaction carries its seal."""
-    rows: list[EventRow] = [
-        (entry.position, entry.at_ms, entry.kind, entry.version, entry.payload, None)
-        for entry in entries
-    ]
+    rows: list[EventRow] = [entry[:5] + _UNSEALED for entry in entries]
     rows[-1] = (*rows[-1][:5], seal)
     return rows
 
@@ -86,5 +88,6 @@ def command_rows(entries: Iterable[StoredEntry]) -> list[tuple[str, int, int, st
     return [
         (command.command_id, entry.position, n, command.kind, command.version, command.payload)
         for entry in entries
+        if entry.commands  # most have none
         for n, command in enumerate(entry.commands)
     ]
