@@ -33,6 +33,7 @@ from poolsm.spec import PoolKey
 from poolsm.state import State
 from poolsm.vm import DELETING, MISSING
 from poolsm_runners.engine import Engine, Watcher
+from poolsm_runners.library_lines import LibraryLines
 from poolsm_runners.line_output import LineOutput
 
 DRAIN_S = 1.0  # that a process waits at its end for its last lines to leave
@@ -45,6 +46,7 @@ def configure_logs(*, as_json: bool) -> None:
 
     From then on nobody waits for a line to be written; see :mod:`.line_output`.
     """
+    logging.getLogger().addHandler(LibraryLines())
     output = LineOutput(_stderr(), _lines_lost)
     atexit.register(output.drain, DRAIN_S)
     renderer: structlog.typing.Processor = (

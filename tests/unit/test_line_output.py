@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -11,7 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from poolsm_runners.library_lines import LibraryLines
 from poolsm_runners.line_output import LineOutput
 from poolsm_runners.log import sqlite
 from tests.unit.test_cli import CODE, ENV, pool_file
@@ -88,6 +91,21 @@ def test_a_stream_that_fails_or_is_none_raises_nothing(pipe):
     nowhere = LineOutput(None, lambda _: None)
     nowhere.write("x\n")
     assert nowhere.drain(0)
+
+
+def test_what_libraries_say_is_one_line_and_not_said_again_and_again():
+    noisy = logging.getLogger("noisy")
+    noisy.addHandler(LibraryLines())
+    with capture_logs() as lines:
+        for number in (1, 1, 1, 2):
+            fault = ValueError(f"no room {number}")
+            noisy.error("failed\nat %s", "this", exc_info=fault)
+        noisy.info("not worth a line")
+    assert [line["text"] for line in lines] == [
+        "failed at this (ValueError: no room 1)",
+        "failed at this (ValueError: no room 2)",
+    ]
+    assert {line["log_level"] for line in lines} == {"error"}
 
 
 def start(log, folder, **more):

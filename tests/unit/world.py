@@ -262,7 +262,9 @@ class Cloud:
 
     def _ClaimServer(self, server: Server, command: ClaimServer) -> dict[str, object]:  # noqa: N802
         if server.status == "ERROR":
-            return refusal(409, "Cannot 'update metadata' instance 1 while it is in vm_state error.")
+            return refusal(
+                409, "Cannot 'update metadata' instance 1 while it is in vm_state error."
+            )
         server.metadata = {**server.metadata, **command.metadata}
         return {"http_status": 200}
 
