@@ -231,7 +231,8 @@ def call(
                 "run this as the user who runs it"
             ) from None
         try:
-            client.sendall(line)
+            with suppress(BrokenPipeError):  # it may have answered already: too many clients
+                client.sendall(line)
             data = _read_line(client)
             answer = msgspec.json.decode(data, type=Answer)
         except (OSError, msgspec.MsgspecError) as error:

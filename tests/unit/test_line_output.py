@@ -166,8 +166,9 @@ def test_a_runner_without_a_working_stderr(tmp_path, stream):
 def test_a_hangup_ends_a_run_in_order_unless_it_is_to_be_ignored(tmp_path):
     log = tmp_path / "log.db"
     for ignore in (False, True):
-        ignoring = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}
-        process = start(log, tmp_path, stderr=subprocess.PIPE, **(ignoring if ignore else {}))
+        handler = signal.SIG_IGN if ignore else signal.SIG_DFL  # ours may be either (nohup)
+        hangup = {"preexec_fn": lambda handler=handler: signal.signal(signal.SIGHUP, handler)}
+        process = start(log, tmp_path, stderr=subprocess.PIPE, **hangup)
         try:
             before = position(log)
             until(lambda start=before: position(log) > start + 2)
