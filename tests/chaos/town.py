@@ -352,11 +352,17 @@ def free_address() -> str:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
+_TOUCHES = ("metadata", "rename", "start", "stop", "rebuild")
+
+
 def _counts(exchanges: Iterable[Exchange]) -> dict[str, int]:
-    """What was done in the cloud, by its own answers."""
-    done = Counter(e.operation for e in exchanges if e.forwarded and 200 <= e.real_status < 300)
-    touched = sum(done[key] for key in ("metadata", "rename", "start", "stop", "rebuild"))
-    return {"created": done["create"], "deleted": done["delete"], "touched": touched}
+    """The servers that were created, deleted and touched, by the cloud's own answers."""
+    done = [e for e in exchanges if e.forwarded and 200 <= e.real_status < 300]
+    return {
+        "created": sum(e.operation == "create" for e in done),
+        "deleted": len({e.server_id for e in done if e.operation == "delete"}),
+        "touched": len({e.server_id for e in done if e.operation in _TOUCHES}),
+    }
 
 
 def as_row(verdict: Verdict) -> dict[str, object]:
