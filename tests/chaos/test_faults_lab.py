@@ -6,9 +6,11 @@ POOLSM_FAULTS_LAB=all runs every row; a number of rows, that many.
 import datetime as dt
 import os
 import uuid
+from collections import Counter
 
 import pytest
 
+from poolsm.commands import COMMAND_ID
 from tests.chaos.fault_table import ON_LAB, SCENARIOS
 from tests.chaos.sides import LabSide
 from tests.chaos.town import Town, free_address
@@ -24,6 +26,19 @@ COMMON = {"image": "worker-image", "networks": ["lab-net"], "key_name": "lab-key
 TIMES = {**QUICK, "settings": {**QUICK["settings"], "settle_time_s": 9},
          "deadlines": {"create_s": 6.0, "write_s": 5.0, "read_s": 5.0, "list_s": 5.0}}  # fmt: skip
 AN_ORDINARY_DAY = 5
+
+
+class TownSide(LabSide):
+    """A drawn server has another name than its create gave it: the proxy knows the commands."""
+
+    def __init__(self, lab, prefix, proxied):
+        super().__init__(lab, prefix)
+        self._proxied = proxied
+
+    def creates(self):
+        made = [e for e in self._proxied.exchanges() if e.operation == "create" and e.forwarded]
+        made = Counter(e.command_id for e in made if 200 <= e.real_status < 300)
+        return made | Counter(server.metadata.get(COMMAND_ID, "") for server in self.live())
 
 
 def rows():
@@ -50,7 +65,7 @@ def towns(lab, tmp_path_factory):
             metrics=address,
         )
         stack.callback(runner.end)
-        side = LabSide(lab, prefix)
+        side = TownSide(lab, prefix, proxied)
         town = Town(folder, side, proxied, runner, f"http://{address}/metrics", COMMON, prefix)
         town.begin(120)
         return town

@@ -31,6 +31,7 @@ import msgspec
 from aiohttp import web
 from attrs import define, field
 
+from poolsm.commands import COMMAND_ID
 from poolsm.testing.faults import NOBODY, FaultBook, Subject
 from poolsm.testing.replies import FAULT_KEYS, proxy_error, service_error
 from poolsm.testing.routes import Call, parse
@@ -59,6 +60,7 @@ class Exchange:
         status: what the client was answered; 0 for nothing or a broken answer.
         lie: the kinds of the lies that happened to it.
         agent: of its User-Agent header.
+        command_id: of a create, the command's id in the metadata that it gives the server.
     """
 
     at_s: float
@@ -68,6 +70,7 @@ class Exchange:
     path: str
     server_id: str
     agent: str
+    command_id: str = ""
     forwarded: bool = False
     real_status: int = 0
     status: int = 0
@@ -179,6 +182,7 @@ class Proxy:
             path=below,
             server_id=call.server_id,
             agent=request.headers.get("User-Agent", ""),
+            command_id=_command_of(call),
         )
         self.exchanges.append(exchange)
         subject = Subject(server_id=call.server_id) if call.server_id else NOBODY
@@ -353,6 +357,12 @@ def _raw(url: str) -> "aiohttp.client.StrOrURL":
     from yarl import URL  # noqa: PLC0415 - aiohttp's own
 
     return URL(url, encoded=True)
+
+
+def _command_of(call: Call) -> str:
+    server = call.body.get("server") if call.operation == "create" else None
+    metadata = server.get("metadata") if isinstance(server, dict) else None
+    return str(metadata.get(COMMAND_ID, "")) if isinstance(metadata, dict) else ""
 
 
 def _sent(exchange: Exchange, answer: Answer) -> web.Response:
