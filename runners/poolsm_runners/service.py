@@ -50,6 +50,7 @@ class Parts:
     projects: Projects
     monitoring: Monitoring
     control: ControlServer | None
+    patience: Backoff  # with a log that cannot be written; reset by one that can
     watchers: Sequence[MakeWatcher] = field(factory=tuple)
 
 
@@ -88,7 +89,16 @@ async def serve(
         projects = await _authenticate(cloud, stop)
         if projects is None:
             return
-        parts = Parts(config, clock, cloud, projects, monitoring, control, watchers)
+        parts = Parts(
+            config,
+            clock,
+            cloud,
+            projects,
+            monitoring,
+            control,
+            Backoff(base_s=1.0, limit_s=30.0),
+            watchers,
+        )
         undeclared = list(config.declared)
         while not stop.is_set():
             try:
@@ -153,19 +163,18 @@ async def _open(config: RunConfig, clock: Clock) -> tuple[Log, Fleet]:
 
 
 async def _reopen(parts: Parts, log_id: str, stop: asyncio.Event) -> tuple[Log, Fleet] | None:
-    """Open the log again once it can be written; None if the run is stopped before that.
+    """Open the log again once it can be read; None if the run is stopped before that.
 
-    Whatever is in the way, it waits: another who has the log (a restore, perhaps), too.
+    Whatever is in the way, it waits: another who has the log (a restore, perhaps), too. A full
+    disk is in the way of the first append only, so the pauses grow until one succeeds.
     """
-    backoff = Backoff(base_s=1.0, limit_s=30.0)
-    while not await _stopped_within(stop, backoff.next_delay_s()):
+    while not await _stopped_within(stop, parts.patience.next_delay_s()):
         try:
             log, fleet = await open_again(parts.config.log, parts.clock.now_ms(), log_id)
         except LogError as error:
             logger.error("log.unusable", error=str(error))
             _say_away(parts, str(error))
         else:
-            logger.info("log.reopened", position=fleet.position)
             return log, fleet
     return None
 
@@ -209,6 +218,9 @@ async def _run(
     parts.monitoring.running(engine, budget)
     runner = Runner(engine, parts.cloud, parts.clock, budget, options)
     await runner.begin()
+    if parts.patience.failures:
+        logger.info("log.reopened", position=fleet.position)
+        parts.patience.reset()
     while undeclared:
         await declare_source(runner, undeclared[0])
         del undeclared[0]  # durable, so no later epoch declares it again

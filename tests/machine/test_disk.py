@@ -33,6 +33,7 @@ class Town:
         self.file = tmp_path / "pools.toml"
         self.runner = RunnerProcess(folder, VM, INFRA, clouds_yaml=cloud.clouds_yaml, times=QUICK)
         self.runner._output = tmp_path / "runner.out"  # on a disk that is well
+        self.runner._lines = tmp_path / "runner.log"
 
     def declare(self, size):
         pool = {"id": "p", "user": "u", "min_vm": size, "max_vm": 40, "flavor": "m1.tiny"}

@@ -97,6 +97,7 @@ def test_while_the_log_cannot_be_written_it_says_so_to_whoever_asks(tmp_path):
         until("a read-only disk", lambda: said(t.runner, "Read-only file system"), 60)
         assert "Traceback" not in t.runner.output()
         assert "does not act now" in t.runner.standing().trouble
+        assert not said(t.runner, "log.reopened"), "it can be opened and read, not written"
         remount(disk, "rw")
         ballast.unlink()
         until("it is open again", lambda: said(t.runner, "log.reopened"), 60)
