@@ -57,7 +57,7 @@ STEPS = (
      "poolsm run --no-table pools.toml 2> runner.out &", "start"),
     ("A little later:", "poolsm status", "full"),
     ("Carol needs a machine:", "poolsm assign intro-python --to carol --request-id seat-7", ""),
-    ("Hers is hers, and the pool is whole again:", "poolsm status intro-python", "full"),
+    ("Hers is hers from now on: no rule deletes it.", "poolsm status intro-python", ""),
     ("Somebody works on the network. Nothing is to be touched for a while:",
      'poolsm pause intro-python --reason "network maintenance"', ""),
     ("", "poolsm status", ""),
@@ -115,9 +115,9 @@ class Day:
     def then(self, what: str | None) -> None:
         """What has to come about before the next command is worth typing."""
         if what == "full":
-            self.wait("whole", r"intro-python +active +[23] +2 +4 +2 ")
+            self.wait("whole", r"intro-python +active +2 +2 +4 +2 ")
         elif what == "released":
-            self.wait("gone", "^2 servers", "python count.py")
+            self.wait("two are ready again", r"intro-python +active +2 +2 +4 +2 +0 ")
         elif what == "empty":
             self.wait("forgotten", r"^(?!.*intro-python)", "poolsm status | tail -n +3")
             self.wait("empty", "^0 servers", "python count.py")
@@ -147,6 +147,7 @@ def main() -> None:
                 output = day.run(command)
                 if then != "full":
                     day.then(then)
+            output = output.replace(folder, "/home/op/pools")
             print(f"\n```console\n$ {command}\n{output.rstrip()}".rstrip() + "\n```")
 
 
