@@ -182,6 +182,8 @@ class Desk:
             self._news.notify_all()
 
     async def _carry_out(self, command: Command) -> None:
+        if not self._fleet.stands(command.command_id):
+            return  # a pause or a hold came between the decision and now
         print(f"  {type(command).__name__}, because {command.reason.rule}: {command.reason.text}")
         ids = (command.command_id,)
         await self._record(CommandsDispatched(at_ms=self._clock.now_ms(), command_ids=ids))
