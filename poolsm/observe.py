@@ -144,6 +144,8 @@ def fold_record(state: State, record: ServerRecord, started_ms: int) -> None:
     """One record: of a VM we know, of one we are waiting for, of a new one, or of nobody's."""
     vm = _find_vm(state, record)
     if vm is not None:
+        if state.unreadable.pop(record.server_id, None) is not None:
+            state.wake_short()  # it was shown before we knew it for ours
         _fold_known(state, vm, record, started_ms)
         return
     tombstone = state.tombstones.get(record.server_id)

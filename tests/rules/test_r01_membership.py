@@ -110,6 +110,21 @@ def test_a_stray_that_was_retagged_for_a_declared_pool_is_only_there(world):
     assert w.pool("later").owned == 0
 
 
+def test_a_server_that_is_shown_blank_before_its_create_is_answered_is_not_unreadable(world):
+    w = world()
+    w.call_takes_s = 20
+    w.declare("tp", min_vm=1)
+    w.run_until(lambda: bool(w.cloud.servers), limit_s=60)
+    (server,) = w.cloud.servers.values()
+    server.blank = True
+    w.run_until(lambda: bool(w.fleet.state.unreadable), limit_s=20)
+    w.run(40)
+    server.blank = False
+    w.run(20)
+    assert not w.fleet.state.unreadable
+    assert w.counts("tp") == {"ACTIVE": 1}
+
+
 def test_a_stray_that_goes_blank_and_comes_back_does_not_fill_the_log(world):
     w = world()
     stray = w.cloud.add("x", ("later", "prof"))
