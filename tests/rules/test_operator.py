@@ -207,6 +207,20 @@ def test_a_held_vm_is_not_handed_out_stopped_or_scaled_down(world):
     assert not w.issued(StartServer)
 
 
+def test_a_held_vm_that_is_released_is_deleted_once_it_is_let_go(world):
+    w = filled(world)
+    request = w.ask("r", "tp")
+    w.run(30)
+    assert request.state == "granted"
+    hold(w, request.server_id)
+    w.release("r")
+    w.run(200)
+    assert request.server_id in w.cloud.servers
+    unhold(w, request.server_id)
+    w.run(60)
+    assert request.server_id not in w.cloud.servers
+
+
 def test_a_drain_waits_for_what_is_held_and_says_so(world):
     w = filled(world)
     vm = w.vms("tp")[0]

@@ -22,7 +22,7 @@ from poolsm_runners.log import archive, schema, sqlite
 from poolsm_runners.log.backup import backup
 from poolsm_runners.log.checking import check_log
 from poolsm_runners.log.jsonl import export_jsonl
-from poolsm_runners.log.port import LogDamagedError, LogError, LogOpenError
+from poolsm_runners.log.port import LogDamagedError, LogError, LogMisuseError, LogOpenError
 from tests.unit.test_cli import CODE, ENV, pool_file, poolsm
 
 RUN = ("--speed", "30", "--no-table")
@@ -359,6 +359,24 @@ def test_before_means_a_position_a_time_or_an_age(log):
     assert archived(log, "1d", "--dry-run")["upto"] == 0
     refused = poolsm("events", "archive", "--before", "yesterday", log=log, check=1)
     assert "'yesterday': is no position, time" in refused.stderr
+
+
+@pytest.mark.parametrize("wrong", ["seal", "end"])
+async def test_nothing_leaves_the_log_for_an_archive_that_is_not_its_own(log, wrong):
+    """The writer looks for itself: whoever asks it to remove events may be mistaken."""
+    async with await sqlite.open_for_append(log) as open_log:
+        reader = sqlite.open_read_only(log)
+        last = reader.sealed_upto(reader.last_position())
+        seal = reader.seal_at(last) if wrong == "end" else b"of another history"
+        archive.write(log, reader.header.log_id, seal, reader.read_stored(0, last))
+        upto = last - 1 if wrong == "end" else last
+        with pytest.raises(LogMisuseError, match="is not the archive of this log"):
+            await open_log.trim(upto)
+        with pytest.raises(LogDamagedError, match="is missing"):
+            await open_log.trim(last + 1)
+    ((count,),) = rows(log, "SELECT count(*) FROM events")
+    assert count == last_of(log)
+    assert check_log(log).archived == 0
 
 
 def test_an_archive_goes_along_with_backup_and_restore(log, tmp_path):

@@ -5,7 +5,14 @@ import time
 
 from poolsm import Fleet, PoolSpec, RunnerSettings
 from poolsm.commands import CreateServer
-from poolsm.events import CallAnswered, CommandsDispatched, ListingFailed, LogOpened, Ticked
+from poolsm.events import (
+    CallAnswered,
+    CommandsDispatched,
+    FleetPaused,
+    ListingFailed,
+    LogOpened,
+    Ticked,
+)
 from poolsm.testing import Fault, SimulatedCloud
 from poolsm_runners import clock as clocks
 from poolsm_runners.budget import Budget
@@ -76,6 +83,22 @@ async def test_that_a_command_is_about_to_be_sent_is_recorded_before_it_is_sent(
     await rig.run(60)
     assert recorded_when_sent == [True, True]
     assert len(rig.of(CallAnswered)) == 2
+
+
+async def test_what_a_pause_ends_before_its_turn_is_not_sent():
+    rig = Rig()
+    paused = []
+
+    def pause(_, step):
+        if not paused and any(isinstance(command, CreateServer) for command in step.commands):
+            event = FleetPaused(at_ms=rig.clock.now_ms(), why="", origin="test")
+            paused.append(asyncio.ensure_future(rig.engine.record(event)))
+
+    rig.engine.watch(pause)
+    await rig.run(30)
+    assert paused
+    assert not rig.of(CommandsDispatched)
+    assert not rig.cloud.call_count("create")
 
 
 async def test_a_create_that_hangs_holds_up_neither_tick_nor_listing():
