@@ -16,6 +16,7 @@ from typing import Final
 
 from attrs import frozen
 
+from poolsm.failure import quota_holds
 from poolsm.images import resolve_image
 from poolsm.members import Pool
 from poolsm.pool import CLOSED, DRAINING
@@ -199,6 +200,8 @@ def _creation_paused(state: State) -> Finding:
 def _quota_exceeded(state: State) -> Finding:
     found: list[str] = []
     for flavor_id, quota in sorted(state.quotas.items()):
+        if not quota_holds(state, flavor_id):
+            continue  # over, and nobody wanted the probe
         flavor = state.flavors.get(flavor_id)
         left_s = max(quota.until_ms - state.now_ms, 0) // 1000
         then = "a probe is on its way" if quota.probe else f"next probe in {left_s} s"

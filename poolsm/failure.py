@@ -27,6 +27,10 @@ def end_booting(state: State, vm: Vm) -> None:
 def creation_succeeded(state: State, vm: Vm) -> None:
     """A creation reached its end: the pool's trouble, if any, is over."""
     created = vm.user_data is not None
+    quota = state.quotas.get(vm.flavor_id)
+    if created and quota is not None and quota.probe == vm.key:
+        # only the probe was created behind the pause; others say nothing of what is left
+        del state.quotas[vm.flavor_id]
     end_booting(state, vm)
     if not created:
         return
@@ -35,7 +39,6 @@ def creation_succeeded(state: State, vm: Vm) -> None:
     pool.backoff_until_ms = 0
     pool.image_retry = ""
     pool.breaker = BREAKER_TABLE[pool.breaker, "succeed"]
-    lift_quota(state, vm)
 
 
 def creation_failed(state: State, vm: Vm, why: str) -> None:
@@ -78,10 +81,10 @@ def pause_for_quota(state: State, flavor_id: str, identifier: str, message: str)
     state.wake_at(ALL_SHORT, until_ms)
 
 
-def lift_quota(state: State, vm: Vm) -> None:
-    """A server of this flavor was built: the quota has room again."""
-    if state.quotas.pop(vm.flavor_id, None) is not None:
-        state.wake_short()
+def quota_holds(state: State, flavor_id: str) -> bool:
+    """Whether a quota pause, or the probe that ends it, holds up creations with this flavor."""
+    quota = state.quotas.get(flavor_id)
+    return quota is not None and (state.now_ms < quota.until_ms or bool(quota.probe))
 
 
 def forget_probe(state: State, vm: Vm) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from poolsm.assignment import CLAIMING
 from poolsm.commands import Command
 from poolsm.conditions import note_statuses
-from poolsm.failure import breaker_allows, creation_failed, end_booting
+from poolsm.failure import breaker_allows, creation_failed, end_booting, quota_holds
 from poolsm.issue import issue
 from poolsm.members import Pool
 from poolsm.outcomes import settle, undo_claim
@@ -171,8 +171,8 @@ def _create_in_turn(
 def _may_create_one(pool: Pool, want: Want, state: State) -> bool:
     """One probe at a time behind a quota, also when two pools use the same flavor."""
     assert want.target is not None
-    quota = state.quotas.get(want.target.flavor_id)
-    return (quota is None or not quota.probe) and breaker_allows(pool, state.now_ms) != 0
+    held = quota_holds(state, want.target.flavor_id)
+    return not held and breaker_allows(pool, state.now_ms) != 0
 
 
 def _rotated(pools: list[Pool], state: State) -> list[Pool]:

@@ -264,7 +264,7 @@ def _standings(state: State, event: Event) -> dict[PoolKey, PoolStanding]:
     keys: set[PoolKey] = set()
     if isinstance(event, Ticked):
         due = state.due_by(event.at_ms - state.skew_ms)
-        keys = state.dirty.union(due, state.short if ALL_SHORT in due else ())
+        keys = state.dirty.union(due, state.awaiting_room() if ALL_SHORT in due else ())
     elif isinstance(event, RebuildRequested):
         vm = find_vm(state, event.server_id)
         keys = {vm.pool} if vm else set()

@@ -42,7 +42,7 @@ from poolsm.vm import ACTIVE, BUILD, DELETING, NOT_CAPACITY, PENDING, TABLE
 
 STATE_VERSION = 5  # of log snapshots; one of another version is not used
 
-ALL_SHORT = PoolKey("", "")  # in the heap: every pool below what it wants
+ALL_SHORT = PoolKey("", "")  # in the heap: every pool that waits for room
 
 
 @define
@@ -235,7 +235,11 @@ class State:
 
     def wake_short(self) -> None:
         """Something that pools may be waiting for has changed for all of them."""
-        self.dirty |= self.short
+        self.dirty |= self.awaiting_room()
+
+    def awaiting_room(self) -> set[PoolKey]:
+        """The pools below what they want, and the warm ones: a refresh waits for room, too."""
+        return self.short.union(self.warm)
 
     def wake_at(self, key: PoolKey, at_ms: int) -> None:
         """Have the rules look at a pool (or all short ones) at this instant, too.

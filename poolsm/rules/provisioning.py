@@ -19,7 +19,7 @@ from poolsm.commands import (
     FetchImage,
     Reason,
 )
-from poolsm.failure import breaker_allows
+from poolsm.failure import breaker_allows, quota_holds
 from poolsm.members import Pool, Target
 from poolsm.pool import DRAINING
 from poolsm.requests import waiting_requests
@@ -183,11 +183,10 @@ def _creations(
         return held("BackingOff", f"for {left_s} s after: {last.message if last else 'a failure'}")
     if now_ms < state.creation_pause_until_ms:
         return held("ProjectPaused", state.creation_pause_text)
-    quota = state.quotas.get(target.flavor_id)
-    if quota is not None:
-        if now_ms < quota.until_ms or quota.probe:
-            return held("QuotaExceeded", quota.message)
-        allowed = 1
+    if quota_holds(state, target.flavor_id):
+        return held("QuotaExceeded", state.quotas[target.flavor_id].message)
+    if target.flavor_id in state.quotas:
+        allowed = 1  # a probe
     creates = count if allowed is None else min(count, allowed)
     return Want(transfers, creates, target, text, "Provisioning", text)
 

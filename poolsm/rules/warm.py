@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from poolsm.commands import Command
+from poolsm.failure import quota_holds
 from poolsm.members import Pool, Target
 from poolsm.pool import POOL_ACTIVE
 from poolsm.rules.deletion import delete_draft
@@ -24,7 +25,7 @@ def refresh_warm(pool: Pool, state: State) -> list[Command]:
     if not whole or pool.count(DELETING) or pool.failures:
         return []
     target = resolve_target(pool, state)
-    if not isinstance(target, Target) or state.quotas.get(target.flavor_id):
+    if not isinstance(target, Target) or quota_holds(state, target.flavor_id):
         return []
     for vm in state.pool_vms(pool, ACTIVE):
         if is_ready(vm, pool) and vm.image_id and vm.image_id != target.image_id:

@@ -267,7 +267,17 @@ def test_refresh_waits_while_the_new_image_does_not_build(world):
     assert w.pool("pool_vms").count("ACTIVE") == 2
 
 
-def test_a_transfer_says_nothing_about_creation(world):
+def test_refresh_waits_for_a_quota_pause_and_no_longer(world):
+    w = warm_world(world, size=2)
+    w.cloud.quota = 2
+    w.declare("tp", min_vm=1, max_vm=1, warm_match="hardware", key_name="other")
+    w.run_until(lambda: w.fleet.state.quotas)
+    w.declare("tp", min_vm=0, max_vm=1, warm_match="hardware", key_name="other")
+    (pause,) = w.fleet.state.quotas.values()
+    w.images["vm"] = (image("img-2"),)
+    w.list_images()
+    w.run_until(lambda: any(c.reason.rule == "R4 refresh" for c in w.issued(DeleteServer)))
+    assert pause.until_ms <= w.now_ms <= pause.until_ms + 15_000
     w = warm_world(world, size=1)
     w.cloud.boot = "No valid host was found."
     w.declare("tp", min_vm=2, warm_match="hardware", flavor_ref="large")

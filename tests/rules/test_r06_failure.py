@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from poolsm.commands import ClaimServer, CreateServer, DeleteServer
+from poolsm.conditions import fleet_conditions
 from poolsm.failure import pause_ms
 from tests.rules.ingredients import gaps_s, reset
 from tests.unit.world import refusal
@@ -95,6 +96,42 @@ def test_a_quota_pauses_its_flavor_alone_with_one_probe_for_two_pools(world):
     probes = gaps_s(w, CreateServer)[begun:]
     assert probes
     assert min(probes) > 5
+
+
+def test_servers_from_before_a_quota_do_not_lift_it_when_they_come_up(world):
+    w = world(backoff_first_s=60)
+    w.cloud.quota = 2
+    w.cloud.boot_s = 8
+    w.declare("tp", min_vm=4)
+    w.run_until(lambda: w.pool("tp").count("ACTIVE") == 2)
+    asked = len(w.issued(CreateServer))
+    w.run(30)
+    assert w.reason("tp") == "QuotaExceeded"
+    assert len(w.issued(CreateServer)) == asked == 4
+    w.cloud.quota = None
+    w.run(180)
+    assert w.counts("tp") == {"ACTIVE": 4}
+    assert not w.fleet.state.quotas
+
+
+def quota_condition(w):
+    (found,) = [c for c in fleet_conditions(w.fleet.state) if c.type == "QuotaExceeded"]
+    return found.status
+
+
+def test_a_quota_that_holds_nobody_up_any_more_is_no_condition(world):
+    w = world()
+    w.cloud.quota = 2
+    w.declare("tp", min_vm=3)
+    w.run(60)
+    assert quota_condition(w) == "True"
+    w.declare("tp", min_vm=2)
+    w.run(300)
+    assert quota_condition(w) == "False"
+    w.declare("tp", min_vm=6)
+    asked = len(w.issued(CreateServer))
+    w.run(4)
+    assert len(w.issued(CreateServer)) == asked + 1  # still a probe, not three
 
 
 @pytest.mark.parametrize("status", [429, 413])

@@ -85,7 +85,14 @@ class Soak:
         """Until the runner listens, then declare."""
         path = control.socket_path(self.log)
         until("the runner listens", lambda: path.exists() or self.process.poll() is not None, 60)
-        self.churn.declare()
+        until("it has its cloud", self._declared, 120)
+
+    def _declared(self) -> bool:
+        try:
+            self.churn.declare()
+        except control.RunnerAwayError:
+            return False
+        return True
 
     def live(self, seconds: float, *, churning: bool) -> dict[str, Any]:
         """Let it run for so long; what it cost."""
