@@ -12,7 +12,7 @@ from poolsm.failure import count_failure, forget_probe, pause_for_quota, pause_m
 from poolsm.identity import jitter
 from poolsm.members import BY_DECLARATION, UNPROVEN, Attribution, Op, Target, Vm
 from poolsm.observe import LOSS_PROOFS, believe_absence, fold_record, meet, vm_gone
-from poolsm.state import ALL_SHORT, State
+from poolsm.state import ALL_SHORT, State, mark
 from poolsm.target import resolve_target
 from poolsm.vm import DELETING
 
@@ -82,7 +82,7 @@ def _land(state: State, op: Op) -> Vm | None:
     vm = state.vms.get(op.vm)
     if vm is not None and vm.op == op.command_id:
         vm.op = ""
-        state.pools[vm.pool].flying.discard(vm.key)
+        mark(state.pools[vm.pool].flying, vm.key, holds=False)
         state.wake(vm.pool)
     state.wake(op.pool)
     return vm

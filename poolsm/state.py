@@ -281,15 +281,15 @@ class State:
         """Bring a VM's entries in its pool's indices up to date, and wake the pool."""
         pool, key, state, work = self.pools[vm.pool], vm.key, vm.state, vm.work
         pool.join(state, key)
-        _mark(pool.leaving, key, work.leaving and state not in NOT_CAPACITY)
-        _mark(pool.flying, key, work.op)
-        _mark(pool.booting, key, work.booting)
-        _mark(pool.deleting_or_condemned, key, work.condemned or state == DELETING)
-        _mark(pool.tagging, key, work.wanted or work.wanted_name)
-        _mark(pool.held, key, work.held)
-        _mark(pool.absent, key, work.absences)
+        mark(pool.leaving, key, work.leaving and state not in NOT_CAPACITY)
+        mark(pool.flying, key, work.op)
+        mark(pool.booting, key, work.booting)
+        mark(pool.deleting_or_condemned, key, work.condemned or state == DELETING)
+        mark(pool.tagging, key, work.wanted or work.wanted_name)
+        mark(pool.held, key, work.held)
+        mark(pool.absent, key, work.absences)
         unborn = work.booting and work.drawn_from is None and state in _UNBORN
-        _mark(self.creations, key, unborn)
+        mark(self.creations, key, unborn)
         self.dirty.add(pool.key)
 
     def unindex(self, vm: Vm) -> None:
@@ -308,7 +308,7 @@ class State:
             pool.freed,
             self.creations,
         ):
-            keys.discard(vm.key)
+            mark(keys, vm.key, holds=False)
         pool.disputed.pop(vm.key, None)
         self.wake(vm.pool)
 
@@ -382,12 +382,14 @@ class State:
                 self.open_request(assignment)
 
 
-def _mark(keys: set[str], key: str, holds: object) -> None:
+def mark(keys: set[str], key: str, holds: object) -> None:
     """Have an index hold a key, or not."""
     if holds:
         keys.add(key)
     elif keys:
         keys.discard(key)
+        if not keys:
+            keys.clear()  # an emptied table keeps the size that it grew to
 
 
 _age = attrgetter("age_key")
