@@ -44,8 +44,8 @@ class Limits:
         pool_share: of the write slots, those that one pool may hold; at least one.
         pause_limit_s: the longest pause of writes, whatever Retry-After says.
         read_pause_limit_s: the longest pause of reads.
-        pause_base_s: the first pause when the cloud does not say how long; it doubles with
-            each busy answer in a row.
+        pause_base_s: the first pause when the cloud does not say how long; it doubles each
+            time that the cloud is still busy after one.
         guess_limit_s: the longest pause when the cloud does not say how long.
     """
 
@@ -287,6 +287,8 @@ class Budget:
     def _pause(self, lane: _Lane, retry_after_s: float | None) -> None:
         limits = self._limits
         if retry_after_s is None:
+            if self._paused_s(lane) > 0:
+                return  # the answer to a call from before the pause: one burst is one step
             step_s = limits.pause_base_s * 2.0 ** min(lane.backoff_steps, 30)
             lane.backoff_steps += 1
             seconds = min(limits.guess_limit_s, step_s) * (0.5 + self._chance() / 2)

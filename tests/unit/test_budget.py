@@ -246,8 +246,21 @@ async def test_a_cloud_that_was_away_for_hours_is_asked_within_a_minute_of_its_r
     await clock.pass_s(30)
     for _ in range(100):
         budget.note(P.CREATE, 503)
+        await clock.pass_s(budget.usage().writes_paused_s)
+    budget.note(P.CREATE, 503)
     assert budget.usage().writes_paused_s <= 60
     assert budget.usage().reads_paused_s == 0
+
+
+async def test_a_burst_of_busy_answers_is_one_step(clock):
+    budget, _ = make(clock, pause_base_s=1)
+    for _ in range(8):  # calls that were all under way when the cloud went
+        budget.note(P.CREATE, 503)
+    assert budget.usage().writes_paused_s == 1
+    await clock.pass_s(1)
+    for _ in range(8):
+        budget.note(P.CREATE, 503)
+    assert budget.usage().writes_paused_s == 2
 
 
 async def test_the_pauses_jitter_between_half_and_whole(clock):
