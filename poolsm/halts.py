@@ -9,7 +9,7 @@ from __future__ import annotations
 from poolsm.commands import ATTRIBUTED
 from poolsm.conditions import note_statuses
 from poolsm.events import FleetPaused, FleetResumed, PoolPaused, PoolResumed, VmHeld, VmUnheld
-from poolsm.members import Op, Pool, Stop, Vm
+from poolsm.members import Op, Pool, Stop, Vm, Word
 from poolsm.outcomes import end_unsent, undo_claim
 from poolsm.requests import BEING_REMOVED, RELEASED, find_vm
 from poolsm.state import State
@@ -24,7 +24,10 @@ def pause(state: State, event: PoolPaused | PoolResumed | FleetPaused | FleetRes
 
     Pools that are paused by themselves stay so when the fleet is resumed.
     """
+    deed = "paused" if isinstance(event, PoolPaused | FleetPaused) else "resumed"
+    word = Word(deed, event.origin, state.now_ms)
     if isinstance(event, FleetPaused | FleetResumed):
+        state.last_word = word
         state.paused = _stopped(event, state.paused, state.now_ms)
         pools = [state.pools[key] for key in sorted(state.pools)]
     else:
@@ -32,6 +35,7 @@ def pause(state: State, event: PoolPaused | PoolResumed | FleetPaused | FleetRes
         if pool is None:
             state.anomaly("unknown_pool", str(event.pool), "paused or resumed; no such pool")
             return
+        pool.last_word = word
         pool.paused = _stopped(event, pool.paused, state.now_ms)
         pools = [pool]
     for op in _unsent(state):
@@ -71,7 +75,9 @@ def hold_vm(state: State, event: VmHeld) -> None:
         return
     vm.held = stop
     state.index(vm)
-    note_statuses(state, [state.pools[vm.pool]])
+    pool = state.pools[vm.pool]
+    pool.last_word = Word(f"{vm.name} held", event.origin, state.now_ms)
+    note_statuses(state, [pool])
 
 
 def unhold_vm(state: State, event: VmUnheld) -> None:
@@ -81,10 +87,12 @@ def unhold_vm(state: State, event: VmUnheld) -> None:
         state.anomaly("not_held", event.target, f"{event.origin} let go of what is not held")
         return
     vm.held = None
-    if pause_of(state.pools[vm.pool], state) is None:
+    pool = state.pools[vm.pool]
+    pool.last_word = Word(f"{vm.name} let go", event.origin, state.now_ms)
+    if pause_of(pool, state) is None:
         _pardon(state, vm)
     state.index(vm)
-    note_statuses(state, [state.pools[vm.pool]])
+    note_statuses(state, [pool])
 
 
 def _pardon(state: State, vm: Vm) -> None:

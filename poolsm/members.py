@@ -65,6 +65,15 @@ class Stop:
         return f"by {self.origin}: {self.why}" if self.why else f"by {self.origin}"
 
 
+@frozen
+class Word:
+    """What an operator last did to a pool, or to the fleet."""
+
+    deed: str
+    origin: str
+    at_ms: int
+
+
 @frozen(weakref_slot=False)
 class Attribution:
     """Whose a VM is; no automatic rule but the schedule touches it then (R15)."""
@@ -231,6 +240,7 @@ class Pool:
     since: dict[str, tuple[str, int]] = Factory(dict)  # condition type -> status, since when
     troubled: bool = False  # one of these statuses is not as it should be
     paused: Stop | None = None
+    last_word: Word | None = None
     day_wake_ms: int = 0  # when its change of day is next looked at
     # rebuilt from the VMs
     # state -> VM keys, if any; a dict of keys takes half the memory of a set

@@ -21,7 +21,7 @@ from poolsm.events import (
     ReleaseRequested,
 )
 from poolsm.failure import reset_pool
-from poolsm.members import Assignment, Config, Pool, Vm
+from poolsm.members import Assignment, Config, Pool, Vm, Word
 from poolsm.observe import adopt, vm_gone
 from poolsm.outcomes import end_loss
 from poolsm.pool import DRAINING, POOL_TABLE
@@ -111,6 +111,7 @@ def reset(state: State, event: PoolReset) -> None:
         state.anomaly("unknown_pool", str(event.pool), "asked to be reset; no such pool")
         return
     reset_pool(pool)
+    pool.last_word = Word("reset", event.origin, state.now_ms)
     state.wake(pool.key)
 
 
@@ -121,6 +122,7 @@ def acknowledge(state: State, event: PoolAcknowledged) -> None:
         state.anomaly("unknown_pool", str(event.pool), "acknowledged; no such pool")
         return
     pool.second_manager = ""
+    pool.last_word = Word("acknowledged", event.origin, state.now_ms)
     for key in sorted(pool.disputed):
         vm_gone(state, state.vms[key], final=False, why="re-tagged by others, acknowledged")
     state.wake(pool.key)
@@ -131,6 +133,7 @@ def confirm_loss(state: State, event: LossConfirmed) -> None:
     if state.loss is None:
         state.anomaly("no_loss", "fleet", f"{event.origin} confirmed a loss that is not suspected")
         return
+    state.last_word = Word("loss confirmed", event.origin, state.now_ms)
     end_loss(state, f"confirmed by {event.origin}")
 
 

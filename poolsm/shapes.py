@@ -54,6 +54,15 @@ class PoolStanding:
 
 
 @frozen
+class WordView:
+    """What an operator last did to a pool, or to the fleet: ``deed`` as in "reset", by whom."""
+
+    deed: str
+    origin: str
+    at_ms: int | None
+
+
+@frozen
 class PoolView:
     """One pool: what it should be, what it is, and why it is not more.
 
@@ -68,6 +77,7 @@ class PoolView:
         image_id: what ``image_ref`` means now; empty while it means nothing.
         image_steps: how it was resolved, or what was tried.
         paused: who paused it, or the whole fleet, and why; empty if nobody did.
+        last_word: what an operator last did to it; None: nothing yet.
         image_ambiguous: which other images have the name; empty when there is one.
     """
 
@@ -101,6 +111,7 @@ class PoolView:
     breaker_until_ms: int | None
     backoff_until_ms: int | None
     paused: str
+    last_word: WordView | None
 
 
 @frozen
@@ -197,6 +208,7 @@ class FleetView:
         creations: servers on their way to ACTIVE, of ``creations_limit`` in the project.
         in_flight: commands without an answer yet.
         paused: who paused all of it, and why; empty if nobody did.
+        last_word: what an operator last did to all of it; None: nothing yet.
     """
 
     fleet_id: str
@@ -216,3 +228,4 @@ class FleetView:
     assignments: tuple[AssignmentView, ...]
     strays: tuple[StrayView, ...]
     paused: str
+    last_word: WordView | None

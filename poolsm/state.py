@@ -34,13 +34,14 @@ from poolsm.members import (
     Tombstone,
     Vm,
     Watch,
+    Word,
 )
 from poolsm.pool import CLOSED, DRAINING, POOL_ACTIVE
 from poolsm.records import FlavorRecord, ImageRecord, NetworkRecord, ServerRecord
 from poolsm.spec import PoolKey, PoolSpec, RunnerSettings
 from poolsm.vm import ACTIVE, BUILD, DELETING, NOT_CAPACITY, PENDING, TABLE
 
-STATE_VERSION = 5  # of log snapshots; one of another version is not used
+STATE_VERSION = 6  # of log snapshots; one of another version is not used
 
 ALL_SHORT = PoolKey("", "")  # in the heap: every pool that waits for room
 
@@ -63,6 +64,7 @@ class State:
     listing_error: str = ""
     listing_failed_ms: int = 0  # since when listings fail
     paused: Stop | None = None  # the whole fleet
+    last_word: Word | None = None  # about the whole fleet
     since: dict[str, tuple[str, int]] = Factory(dict)  # condition type -> status, since when
     zones: dict[str, ZoneRules] = Factory(dict)
     images: dict[str, dict[str, ImageRecord]] = Factory(dict)  # by project

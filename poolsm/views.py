@@ -26,7 +26,7 @@ from poolsm.commands import (
 )
 from poolsm.conditions import fleet_conditions, pool_conditions, why_at
 from poolsm.images import resolve_image
-from poolsm.members import Assignment, Op, Pool, Vm
+from poolsm.members import Assignment, Op, Pool, Vm, Word
 from poolsm.pool import CLOSED
 from poolsm.records import ServerRecord
 from poolsm.requests import find_vm
@@ -38,6 +38,7 @@ from poolsm.shapes import (
     PoolView,
     StrayView,
     VmView,
+    WordView,
 )
 from poolsm.spec import PoolKey
 from poolsm.state import State
@@ -97,6 +98,7 @@ def fleet_view(state: State) -> FleetView:
         assignments=assignment_views(state),
         strays=stray_views(state),
         paused=state.paused.text if state.paused else "",
+        last_word=_word_view(state, state.last_word),
     )
 
 
@@ -165,7 +167,12 @@ def _pool_view(state: State, pool: Pool) -> PoolView:
         breaker_until_ms=None if pool.breaker == CLOSED else wall_ms(state, pool.breaker_until_ms),
         backoff_until_ms=wall_ms(state, pool.backoff_until_ms),
         paused=pause.text if (pause := pause_of(pool, state)) else "",
+        last_word=_word_view(state, pool.last_word),
     )
+
+
+def _word_view(state: State, word: Word | None) -> WordView | None:
+    return WordView(word.deed, word.origin, wall_ms(state, word.at_ms)) if word else None
 
 
 def pools_of(state: State, command: Command) -> tuple[PoolKey, ...]:

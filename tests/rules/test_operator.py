@@ -15,8 +15,18 @@ from poolsm.commands import (
     StopServer,
 )
 from poolsm.conditions import concerns, fleet_conditions, pool_conditions
-from poolsm.views import pool_view, vm_view
-from tests.rules.ingredients import hold, pause, resume, unhold
+from poolsm.shapes import WordView
+from poolsm.snapshot import decode_state, encode_state
+from poolsm.views import fleet_view, pool_view, vm_view
+from tests.rules.ingredients import (
+    acknowledge,
+    confirm_loss,
+    hold,
+    pause,
+    reset,
+    resume,
+    unhold,
+)
 from tests.unit.world import MONDAY
 
 EVENING = MONDAY + timedelta(hours=15, minutes=30)  # half an hour before midnight, UTC
@@ -264,3 +274,43 @@ def test_conditions_say_since_when(world):
     assert {c.type: c.since_ms for c in pool_conditions(w.fleet.state, w.pool("tp"))} == clear_ms
     assert all(since_ms for since_ms in clear_ms.values())
     assert all(c.status == "False" for c in fleet_conditions(w.fleet.state))
+
+
+DEEDS = {
+    "paused": lambda w: pause(w, "tp"),
+    "resumed": lambda w: (pause(w, "tp"), resume(w, "tp")),
+    "reset": lambda w: reset(w, "tp"),
+    "acknowledged": lambda w: acknowledge(w, "tp"),
+    "NAME held": lambda w: hold(w, w.servers("tp")[0].name),
+    "NAME let go": lambda w: (
+        hold(w, w.servers("tp")[0].name),
+        unhold(w, w.servers("tp")[0].name),
+    ),
+}
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_pool_says_what_an_operator_last_did_to_it(world, deed):
+    w = filled(world)
+    key, name = w.pool("tp").key, w.servers("tp")[0].name
+    assert pool_view(w.fleet.state, key).last_word is None
+    DEEDS[deed](w)
+    said = WordView(deed.replace("NAME", name), "test", w.now_ms)
+    w.run(30)
+    assert pool_view(w.fleet.state, key).last_word == said
+    assert fleet_view(w.fleet.state).last_word is None
+    kept = decode_state(encode_state(w.fleet.state))
+    assert pool_view(kept, key).last_word == said
+
+
+def test_the_fleet_says_what_an_operator_last_did_to_all_of_it(world):
+    w = filled(world, 8)
+    w.cloud.servers.clear()
+    w.run_until(lambda: w.fleet.state.loss is not None)
+    confirm_loss(w)
+    assert fleet_view(w.fleet.state).last_word == WordView("loss confirmed", "test", w.now_ms)
+    pause(w, "")
+    assert fleet_view(w.fleet.state).last_word.deed == "paused"
+    resume(w, "")
+    assert fleet_view(w.fleet.state).last_word.deed == "resumed"
+    assert pool_view(w.fleet.state, w.pool("tp").key).last_word is None

@@ -321,6 +321,19 @@ def test_without_a_runner_a_change_waits_in_the_log(ran, tmp_path):
     assert (request["claimant"], request["state"]) == ("dave", "granted")
 
 
+def test_status_says_what_an_operator_last_did(ran, tmp_path):
+    log = tmp_path / "log.db"
+    log.write_bytes(ran.read_bytes())
+    poolsm("reset", "lab", log=log)
+    poolsm("pause", log=log)
+    said = poolsm("status", log=log, check=0).stdout.splitlines()
+    assert [line for line in said if line.startswith("  ann/lab: reset by command line of ")]
+    assert [line for line in said if line.startswith("  paused by command line of ")]
+    found = status_of(log)["fleet"]
+    assert found["last_word"]["deed"] == "paused"
+    assert found["pools"][0]["last_word"]["deed"] == "reset"
+
+
 def test_a_second_run_on_the_embedded_cloud_finds_what_the_first_one_left(ran, tmp_path):
     log = tmp_path / "log.db"
     log.write_bytes(ran.read_bytes())

@@ -7,13 +7,15 @@ from pathlib import Path
 import click
 
 from poolsm.conditions import concerns
-from poolsm.shapes import ConditionView, FleetView, PoolView, VmView
+from poolsm.shapes import ConditionView, FleetView, PoolView, VmView, WordView
 from poolsm.story import format_span
 from poolsm_runners.cli import exits
 from poolsm_runners.cli.output import iso, json_option, log_option, print_columns, print_json
 from poolsm_runners.control_requests import Standing, Status
 from poolsm_runners.operations import RefusedError
 from poolsm_runners.session import perform, runner_runs
+
+WORDS_SHOWN_MS = 86_400_000  # what operators did is shown for a day; of one POOL always
 
 
 @click.command()
@@ -60,6 +62,8 @@ def status(pool: str | None, vms: bool, log: Path, as_json: bool) -> int:
         for condition in concerns(found.conditions):
             if condition.type not in {"Provisioned", "Suspended"}:
                 click.echo(f"  {found.key}: {_said(condition)}")
+        if pool is not None or _is_recent(found.last_word, standing.fleet):
+            _print_word(f"{found.key}: ", found.last_word)
     if shown:
         click.echo()
         head = ("VM", "POOL", "STATE", "AGE", "WHOSE", "ADDRESS", "ID")
@@ -89,12 +93,23 @@ def _print_head(standing: Standing, log: Path) -> None:
     )
     for condition in concerns(fleet.conditions):
         click.echo(f"  {_said(condition)}")
+    if _is_recent(fleet.last_word, fleet):
+        _print_word("", fleet.last_word)
     if fleet.strays:
         ids = ", ".join(stray.server_id for stray in fleet.strays[:3])
         click.echo(
             f"  {len(fleet.strays)} servers carry tags of pools that are not declared: {ids}"
         )
     click.echo()
+
+
+def _is_recent(word: WordView | None, fleet: FleetView) -> bool:
+    return word is not None and fleet.now_ms - (word.at_ms or 0) <= WORDS_SHOWN_MS
+
+
+def _print_word(what: str, word: WordView | None) -> None:
+    if word is not None:
+        click.echo(f"  {what}{word.deed} by {word.origin} at {iso(word.at_ms)}")
 
 
 def _said(condition: ConditionView) -> str:
